@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.emulation_kernels import COUNT, KERNELS, Kernel
+from benchmarks.emulation_kernels import COUNT, KERNELS, Kernel, all_of_them
 
 SEED = 20261122
 Outputs = dict[str, list[float] | list[int]]
@@ -36,8 +36,8 @@ def inputs() -> tuple[list[float], list[int]]:
     return floats, [draw.randrange(COUNT) for _ in range(COUNT)]
 
 
-def emulated(kernel: Kernel, target: str) -> Outputs:
-    """Return what a kernel computes in emulation, in a process of its own, since a fault ends it.
+def emulated(target: str) -> dict[str, Outputs]:
+    """Return what each kernel computes in emulation, in a process of their own, since a fault ends it.
 
     Raises RuntimeError with what the emulation says of a fault, NotCovered for what it lacks.
     """
@@ -48,19 +48,29 @@ def emulated(kernel: Kernel, target: str) -> Outputs:
     language = Language.HIP if target.startswith("gfx") else Language.CUDA
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        request = BuildRequest(Source(language, kernel.text), "run", target, Path(folder), Limits())
+        source = Source(language, all_of_them())
+        request = BuildRequest(source, f"run_{KERNELS[0].name}", target, Path(folder), Limits())
         library = emulation.build(request).loadable
         command = [sys.executable, __file__, "call", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
-        raise RuntimeError(f"{kernel.name}: {done.stderr.strip()[-400:]}")
-    outputs: Outputs = json.loads(done.stdout)
+        raise RuntimeError(done.stderr.strip()[-400:])
+    outputs: dict[str, Outputs] = json.loads(done.stdout)
     return outputs
 
 
-def call(path: str) -> Outputs:
-    """Call an emulated library under three schedules, which must agree; return the outputs. Raises RuntimeError."""
+def call(path: str) -> dict[str, Outputs]:
+    """Call the kernels of an emulated library. The name of each is printed first, so that a fault has one."""
     library = ctypes.CDLL(path)
+    found = {}
+    for kernel in KERNELS:
+        print(kernel.name, file=sys.stderr, flush=True)
+        found[kernel.name] = outputs_of(library, kernel)
+    return found
+
+
+def outputs_of(library: ctypes.CDLL, kernel: Kernel) -> Outputs:
+    """Call one kernel under three schedules, which must agree; return the outputs. Raises RuntimeError."""
     floats, integers = inputs()
     found: list[Outputs] = []
     for number in range(3):
@@ -69,11 +79,11 @@ def call(path: str) -> Outputs:
         library.emu_begin_call(number)
         for name, buffer in (("x", x), ("y", y), ("out", out), ("words", words)):
             library.emu_add_buffer(buffer, ctypes.c_size_t(ctypes.sizeof(buffer)), name.encode())
-        library.run(x, y, out, words, ctypes.c_int(COUNT), None)
+        library[f"run_{kernel.name}"](x, y, out, words, ctypes.c_int(COUNT), None)
         found.append({"out": list(out), "words": list(words)})
     # As text, since a NaN equals nothing.
     if any(json.dumps(other) != json.dumps(found[0]) for other in found):
-        raise RuntimeError("the schedules of the emulation disagree")
+        raise RuntimeError(f"{kernel.name}: the schedules of the emulation disagree")
     return found[0]
 
 
@@ -130,9 +140,7 @@ def main() -> int:
         return 0
     if arguments.side == "compare":
         return compare(json.loads(Path(arguments.file).read_text()))
-    Path(arguments.file).write_text(
-        json.dumps({kernel.name: emulated(kernel, arguments.target) for kernel in KERNELS})
-    )
+    Path(arguments.file).write_text(json.dumps(emulated(arguments.target)))
     return 0
 
 

@@ -38,8 +38,8 @@ typedef __nv_bfloat16 bfloat;
 #define KERNEL __global__ void kernel(const float* x, const int* y, float* out, int* words, int n)
 #define AT const int at = blockIdx.x * blockDim.x + threadIdx.x;
 """
-EPILOGUE = """
-extern "C" void run(const float* x, const int* y, float* out, int* words, int n, Stream stream) {{
+LAUNCH = """
+extern "C" void {symbol}(const float* x, const int* y, float* out, int* words, int n, Stream stream) {{
   kernel<<<{grid}, {block}, {shared}, stream>>>(x, y, out, words, n);
 }}
 """
@@ -59,7 +59,11 @@ class Kernel:
     @property
     def text(self) -> str:
         """Return the source, which nvcc, hipcc and the emulation take."""
-        return PROLOGUE + self.body + EPILOGUE.format(grid=self.grid, block=self.block, shared=self.shared_bytes)
+        return PROLOGUE + self.body + self.launched_by("run")
+
+    def launched_by(self, symbol: str) -> str:
+        """Return the host's function that launches the kernel."""
+        return LAUNCH.format(symbol=symbol, grid=self.grid, block=self.block, shared=self.shared_bytes)
 
 
 KERNELS = (
@@ -114,3 +118,9 @@ KERNELS = (
         for (int d = -W; d <= W; ++d) s += v[(at + d + n) % n]; return s; }
         KERNEL { AT words[at] = stencil<3>(y, at, n); }"""),
 )  # fmt: skip
+
+
+def all_of_them() -> str:
+    """Return one source with all kernels, each launched by `run_NAME`: most of a compilation is reading the headers."""
+    parts = [f"namespace {one.name} {{\n{one.body}{one.launched_by(f'run_{one.name}')}}}\n" for one in KERNELS]
+    return PROLOGUE + "".join(parts)

@@ -30,7 +30,7 @@ from django.conf import settings
 
 from optimizer.management.commands.load_scale import TEAM
 from optimizer.models import Run
-from tests.browser.chromium import LAUNCH
+from tests.browser.chromium import BROWSER, LAUNCH, PROGRAM
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL_MS, GOAL_BYTES = 1500.0, 120_000
@@ -53,7 +53,7 @@ def main() -> int:
     }
     session = str(member().cookies[settings.SESSION_COOKIE_NAME].value)
     with served(options.port) as site, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(**LAUNCH)
+        browser = playwright.chromium.launch(**LAUNCH | {"executable_path": BROWSER or PROGRAM})
         rows = [measure(browser, name, f"{site}/runs/{run}/", session, options) for name, run in pages.items()]
         browser.close()
     print(f"{platform.machine()}, {os.cpu_count()} cores, processor throttled {options.throttle:g} times")

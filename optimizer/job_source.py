@@ -87,13 +87,12 @@ class DatabaseJobSource:
     def progress(self, claim: Held, stage: str) -> None:
         """Store the stage on the evaluation or tool call and broadcast it."""
         # A worker that lost its lease must not overwrite the stage that the new holder reports.
-        if not queue.held(claim.job_id, claim.fence).exists():
-            return
+        held = queue.held(claim.job_id, claim.fence)
         shown = storable_text(stage)[:30]
-        if Evaluation.objects.filter(job=claim.job_id).update(stage=shown):
-            kernel = Kernel.objects.get(evaluations__job=claim.job_id)
+        if Evaluation.objects.filter(job__in=held).update(stage=shown):
+            kernel = Kernel.objects.only("run_id", "number").get(evaluations__job=claim.job_id)
             broadcast(kernel.run_id, "stage", number=kernel.number, stage=stage[:30])
-        elif ToolCall.objects.filter(job=claim.job_id).update(stage=shown):
+        elif ToolCall.objects.filter(job__in=held).update(stage=shown):
             broadcast(claim.run_id, "stage", tool=claim.job_id, stage=stage[:30])
 
     def log(self, claim: Held, seq: int, text: str) -> None:

@@ -18,7 +18,7 @@ from django.db import connection
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from optimizer.models import Job, JobLog, JobState
+from optimizer.models import Job, JobState
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
@@ -57,6 +57,15 @@ SELECT claimed.id, claimed.fence, run.id, claimed.signature, claimed.spec, claim
   LEFT JOIN optimizer_toolcall tool ON tool.job_id = claimed.id
   LEFT JOIN optimizer_aheadbatch ahead ON ahead.job_id = claimed.id
   JOIN optimizer_run run ON run.id = coalesce(kernel.run_id, tool.run_id, ahead.run_id)
+"""
+
+# The unique key makes a repeated upload after a lost reply harmless.
+_ADD_LOG = """
+INSERT INTO optimizer_joblog (job_id, fence, seq, text, created_at)
+SELECT id, fence, %(seq)s, %(text)s, statement_timestamp()
+  FROM optimizer_job
+ WHERE id = %(job)s AND fence = %(fence)s AND state = 'running'
+ON CONFLICT (job_id, fence, seq) DO NOTHING
 """
 
 
@@ -195,12 +204,12 @@ def claimable_queues() -> list[tuple[str, str]]:
 def add_log(job_id: int, fence: int, seq: int, text: str) -> bool:
     """Store chunk `seq` of the live log once, under the current token. Return False when it was dropped."""
     # The limit bounds what a talkative kernel can write into the database.
-    if not 0 < seq <= LOG_CHUNKS or not held(job_id, fence).exists():
+    if not 0 < seq <= LOG_CHUNKS:
         return False
     chunk = text[:LOG_CHUNK_CHARS].replace("\x00", "�")
-    # The unique key makes a repeated upload after a lost reply harmless.
-    _, created = JobLog.objects.get_or_create(job_id=job_id, fence=fence, seq=seq, defaults={"text": chunk})
-    return created
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_LOG, {"job": job_id, "fence": fence, "seq": seq, "text": chunk})
+        return cursor.rowcount == 1
 
 
 def _ended(state: JobState) -> dict[str, Any]:

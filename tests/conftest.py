@@ -33,11 +33,11 @@ from kernelsci_site.services.embedded import running_servers
 from kernelsci_site.static_finders import NPM_FOLDER
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
+from tests.browser.chromium import LAUNCH, PROGRAM, SHELL
 from tests.leftovers import restored
 from tests.parallel import GroupScheduling, write_groups
 from tests.parties import EVALUATES, ORDINARY, TIMING, Place
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Imports and collected tests stay, so that collecting garbage among them is in vain.
 gc.disable()
@@ -53,7 +53,7 @@ hypothesis.settings.load_profile("suite")
 # mark → (whether it is here, what to install)
 NEEDS: dict[str, tuple[bool, str]] = {
     "axe": (AXE.exists(), "npm, for axe-core: npm ci --prefix tests/browser"),
-    "browser": (CHROMIUM is not None, "apt-get install chromium"),
+    "browser": (PROGRAM is not None, f"apt-get install {SHELL}"),
     "bubblewrap": (shutil.which("bwrap") is not None, "apt-get install bubblewrap"),
     "hip": (hip_compiler() is not None, "apt-get install clang-19 rocm-device-libs"),
     "npm": (NPM_FOLDER.exists(), "npm's registry, for scripts of pages: make install"),
@@ -263,9 +263,8 @@ def django_db_setup(django_db_setup: None) -> None:
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """Start the system's Chromium. Its own sandbox refuses to work for root."""
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    return {**browser_type_launch_args, "executable_path": CHROMIUM, "args": arguments}
+    """Start the system's Chromium, quietly."""
+    return {**browser_type_launch_args, **LAUNCH}
 
 
 def pytest_unconfigure() -> None:

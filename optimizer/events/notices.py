@@ -157,8 +157,9 @@ def _measured(event: RunEvent) -> None:
     payload = event.payload
     if not payload["first"]:
         return
-    kernels = Kernel.objects.select_related("run", "author", "evaluation")
-    kernel = kernels.filter(run=event.run_id, number=payload["number"], author_kind=AuthorKind.PERSON).first()
+    kernel = Kernel.objects.filter(
+        run=event.run_id, number=payload["number"], author_kind=AuthorKind.PERSON, author__isnull=False
+    ).first()
     if kernel is None or kernel.author is None:
         return
     result = EvaluationStatus(payload["status"]).label.lower()

@@ -131,14 +131,26 @@ def _create(run: Run, draft: Draft, author: User | None, original: Kernel | None
         tunables=storable(draft.source.tunables),
         flags=storable(draft.source.flags),
         content_hash=draft.source.content_hash,
-        hypothesis=Hypothesis.objects.filter(run=run, key=draft.hypothesis_key or "").first(),
-        call=LlmCall.objects.filter(run=run, key=draft.call_key or "").order_by("-attempt").first(),
+        hypothesis=_hypothesis_of(run, draft),
+        call=_call_of(run, draft),
         report=sanitized_text(draft.report),
         meta=meta,
     )
     _link(kernel, draft.parent_keys)
     _note_rubric(kernel)
     return kernel
+
+
+def _hypothesis_of(run: Run, draft: Draft) -> Hypothesis | None:
+    # Seeds and tuned kernels name none: most kernels cost no query here.
+    return Hypothesis.objects.filter(run=run, key=draft.hypothesis_key).first() if draft.hypothesis_key else None
+
+
+def _call_of(run: Run, draft: Draft) -> LlmCall | None:
+    """Return the last attempt of the question that the draft answers, or None for a draft of no model."""
+    if not draft.call_key:
+        return None
+    return LlmCall.objects.filter(run=run, key=draft.call_key).order_by("-attempt").first()
 
 
 def _note_rubric(kernel: Kernel) -> None:

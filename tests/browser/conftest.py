@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -11,17 +10,10 @@ from django.test import Client
 from playwright.sync_api import BrowserContext, Page
 
 from optimizer.models import Membership, Team, TeamRole, User
-from tests.browser.chromium import LAUNCH
 from tests.factories import make_team
 from tests.site import served
 
 PASSWORD = "correct horse"
-
-
-@pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """Start the system's Chromium, quietly."""
-    return {**browser_type_launch_args, **LAUNCH}
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from optimizer.models import Evaluation, Guidance, Job, JobLog, Run, Team
 from tests.factories import drive, make_provider, make_run
 from tests.llm_server import Reply, llm_server
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
 ASKING: dict[str, Any] = {"strategy": "scientist", "providers": {"default": {"provider": "inbox"}}}
 

@@ -14,11 +14,13 @@ from optimizer.synthetic.campaigns import make_settled_campaign
 from tests.browser.axe import AXE, faults_of
 from tests.factories import drive, make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
 
 PROMPT = [{"role": "system", "content": "You are an engineer."}, {"role": "user", "content": "Make it faster."}]
 INBOX = {"default": {"provider": "inbox"}}
+# The longest test of the suite is divided, so that both processes have something to do at the end.
+SHARES = 4
 
 
 @pytest.fixture
@@ -85,21 +87,15 @@ def settled(page: Page) -> Page:
     return page
 
 
-@pytest.fixture
-def opened(visit: Visit, run: Run, page: Page) -> Iterator[tuple[str, Page]]:
-    """Yield every page in turn. A page that is told not to be there complains of nothing else."""
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_page_fits_every_width_says_what_it_is_and_can_be_read(visit: Visit, run: Run, share: int) -> None:
+    """Look at everything while a page is open: opening it takes longer than looking at it.
 
-    def each() -> Iterator[tuple[str, Page]]:
-        for address in addresses(run):
-            yield address, settled(visit(address))
-
-    return each()
-
-
-def test_every_page_fits_every_width_says_what_it_is_and_can_be_read(opened: Iterator[tuple[str, Page]]) -> None:
-    """Look at everything while a page is open: opening it takes longer than looking at it."""
+    A page that is told not to be there complains of nothing else.
+    """
     found = []
-    for address, page in opened:
+    for address in addresses(run)[share::SHARES]:
+        page = settled(visit(address))
         faults = [*misfits(page), *unnamed(page), *(unreadable(page) if AXE.exists() else [])]
         found += [f"{address} {fault}" for fault in faults]
     assert "\n".join(found) == ""

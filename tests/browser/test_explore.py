@@ -11,7 +11,7 @@ from optimizer.models import Run, Team
 from tests.browser.axe import faults_of
 from tests.factories import drive, make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
 
 

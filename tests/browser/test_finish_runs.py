@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from optimizer.models import RunState, Team
 from tests.factories import drive, make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
 IN_SIGHT = (
     "(box) => { const { left, right } = box.getBoundingClientRect(); return left >= 0 && right <= innerWidth; }"

@@ -14,7 +14,7 @@ from optimizer.models import Problem, ProblemUpload, Run, User
 from optimizer.problems.inspecting import inspect_upload
 from tests.factories import store_problems_and_targets
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.processes]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.processes, pytest.mark.split]
 Visit = Callable[[str], Page]
 
 MODULE = """import torch

@@ -15,7 +15,7 @@ from tests.browser.axe import faults_of
 from tests.factories import drive, make_run, make_team, make_user
 from tests.optimizer.test_accounts import code_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 
 STRONG = "a long and odd sentence 7"
 

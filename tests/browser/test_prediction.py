@@ -11,7 +11,7 @@ from optimizer.models import Team, User
 from tests.factories import make_run
 from tests.optimizer.test_time_model import measured
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.split]
 
 
 def test_the_warning_and_the_figures_behind_it_fit_on_a_telephone(

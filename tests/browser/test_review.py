@@ -18,7 +18,7 @@ from tests.factories import BASE, drive, make_kernel, make_question, make_run, m
 from tests.site import served
 from tests.site.site_process import wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
 MEASURED_WITHIN_S = 120.0
 

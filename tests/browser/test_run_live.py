@@ -12,7 +12,7 @@ from optimizer.queries.budgets import Budget
 from tests.browser.conftest import PASSWORD
 from tests.factories import drive, make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
 
 SEEN = "[...document.querySelectorAll('#feed [data-seq]')].map((line) => Number(line.dataset.seq))"

@@ -41,7 +41,7 @@ from runners.job import (
     Verdict,
 )
 from runners.job_source import RunnerCard
-from tests.factories import correct_result, drive, fake_time_us, make_run
+from tests.factories import correct_result, drive, fake_time_us, make_run, make_team, make_user
 from tests.optimizer.clients import Call
 
 pytestmark = pytest.mark.django_db
@@ -99,10 +99,17 @@ def gpu_run(team: Team, user: User | None = None, **more: Any) -> Run:
     return do_start_run(user, NewRun(**(new | more)))
 
 
+@pytest.fixture(scope="module")
+def finished_run(module_rows: None) -> Run:
+    """Make the rows of a run on a GPU that has ended, once for the module. Tests ask for `run`."""
+    team = make_team()
+    return drive(gpu_run(team, make_user(team)), on_a_gpu, queues=GPU_QUEUES)
+
+
 @pytest.fixture
-def run(team: Team, member: User) -> Run:
+def run(finished: Run) -> Run:
     """Return a run on a GPU that has ended."""
-    return drive(gpu_run(team, member), on_a_gpu, queues=GPU_QUEUES)
+    return finished
 
 
 def page_of(client: Client, address: str) -> str:

@@ -12,11 +12,11 @@ from optimizer.actions.leaders import do_rerank_leaders
 from optimizer.agents.delimiters import Delimiters
 from optimizer.agents.sections import outcome
 from optimizer.charts.curve import curve, points_of
-from optimizer.models import Evaluation, EvaluationStatus, Run, RunEvent, Team, User
+from optimizer.models import Evaluation, EvaluationStatus, Run, RunEvent, User
 from optimizer.queries.comparison import outcomes_of
 from optimizer.runs.history import history_of
 from runners.job import JobResult, JobSpec, Verdict
-from tests.factories import correct_result, drive, fake_evaluate, make_run
+from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -32,10 +32,18 @@ def boast(spec: JobSpec, **more: Any) -> JobResult:
     return fake_evaluate(spec, **more)
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def finished_run(module_rows: None) -> Run:
+    """Make the rows of a run with a claim that was not confirmed, once for the module. Tests ask for `run`."""
     boast.told = False  # type: ignore[attr-defined]
-    return drive(make_run(team), boast)
+    team = make_team()
+    return drive(make_run(team, make_user(team)), boast)
+
+
+@pytest.fixture
+def run(finished: Run) -> Run:
+    """Return a run with a claim that was not confirmed."""
+    return finished
 
 
 def test_an_unconfirmed_claim_does_not_lead(run: Run) -> None:

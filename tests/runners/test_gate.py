@@ -220,9 +220,11 @@ def test_gate_measures_itself_and_a_wrong_kernel(tmp_path: Path) -> None:
     good.write_text(kernels.HONEST)
     bad.write_text(kernels.RETURNS_ZEROS)
     report, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
+    # Rules are tested above: a wide tolerance ends it after one look, however noisy the machine is.
     same = command(
-        "--candidate", str(good), "--against", str(good), "--junit", str(report), "--markdown", str(summary)
-    )
+        "--candidate", str(good), "--against", str(good), "--junit", str(report), "--markdown", str(summary),
+        "--tolerance", "0.3",
+    )  # fmt: skip
     assert same.returncode == 0, same.stdout + same.stderr
     assert read_xml(report.read_text()).get("failures") == "0"
     wrong = command("--candidate", str(bad), "--against", str(good), "--markdown", str(summary))

@@ -38,7 +38,7 @@ from runners.job import Language, Source
 from runners.verbs.workbook import Reported
 from tests.factories import drive, make_run
 from tests.site.access_rows import API, OF_ANOTHER_KERNEL, PAGES, RANKS, SERVER, TEAM, Row
-from tests.site.access_world import World, make_world
+from tests.site.access_world import World
 from tests.site.test_access_matrix import address_of, ask, browsers
 
 pytestmark = pytest.mark.django_db
@@ -139,8 +139,9 @@ def test_every_row_has_a_positive_control_in_the_matrix_or_here() -> None:
 
 
 @pytest.mark.parametrize("route", CONTROLS)
-def test_who_may_succeeds_and_who_may_not_does_not(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_world()
+def test_who_may_succeeds_and_who_may_not_does_not(
+    route: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs, prepare = CONTROLS[route]
     # Reviews and second measurements are shown in tests/optimizer/test_releases.py.
     monkeypatch.setattr(releases, "conditions_of", lambda _: [])
@@ -177,8 +178,7 @@ SHOWN_ELSEWHERE = {
 OWN = [row for row in [*PAGES, *API] if row.needs == "nobody" and row.route not in SHOWN_ELSEWHERE]
 
 
-def test_what_one_person_owns_answers_to_that_person() -> None:
-    world = make_world()
+def test_what_one_person_owns_answers_to_that_person(world: World) -> None:
     owner = starter(world)
     token = ApiToken.make(owner, "mine", list(TokenScope))[1]
     own = replace(world, people=world.people | {"owner": owner}, tokens=world.tokens | {"owner": token})
@@ -201,8 +201,7 @@ FORMS: dict[str, tuple[str, dict[str, str], type[Model]]] = {
 
 
 @pytest.mark.parametrize("route", FORMS)
-def test_form_that_is_filled_in_is_stored_for_those_whom_the_matrix_names(route: str) -> None:
-    world = make_world()
+def test_form_that_is_filled_in_is_stored_for_those_whom_the_matrix_names(world: World, route: str) -> None:
     person, data, model = FORMS[route]
     address = address_of(world, Row(route, person, method="POST"))[1:]
     filled = {name: value.format(**world.places) for name, value in data.items()}
@@ -213,8 +212,8 @@ def test_form_that_is_filled_in_is_stored_for_those_whom_the_matrix_names(route:
     assert model.objects.count() == before + 1  # type: ignore[attr-defined]
 
 
-def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds() -> None:
-    world, address = make_world(), "api/v1/problem-uploads"
+def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds(world: World) -> None:
+    address = "api/v1/problem-uploads"
     data = {"name": "relu", "source": "class Model: ...\n"}
     assert sent(world, address, data, "anonymous") == 401
     assert sent(world, address, data, "outsider") == 202
@@ -224,8 +223,7 @@ def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds() -> None
         assert Client().get(f"/{address}/{upload.pk}", headers=headers).status_code == status, person
 
 
-def test_an_invitation_works_for_its_guest_and_once() -> None:
-    world = make_world()
+def test_an_invitation_works_for_its_guest_and_once(world: World) -> None:
     token = do_invite(starter(world), of(world).team, TeamRole.VIEWER, "", 7)[1]
     anonymous, guest = Client(), Client()
     assert anonymous.get(f"/join/{token}/").status_code == 200
@@ -238,8 +236,7 @@ def test_an_invitation_works_for_its_guest_and_once() -> None:
     assert anonymous.get(f"/join/{token}/").status_code == 404
 
 
-def test_releases_list_what_is_released_to_members_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_world()
+def test_releases_list_what_is_released_to_members_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "conditions_of", lambda _: [])
     releases.do_release(starter(world), Release.objects.get(pk=world.places["release_id"]))
     assert Release.objects.get().state == ReleaseState.RELEASED
