@@ -34,17 +34,17 @@ function nameOf(box) {
 
 // One line per point of every trace, with the values that plotly has unpacked: lists or typed arrays.
 function table(traces) {
-  const lines = [["trace", "label", "x", "y", "y low", "y high", "z"]];
+  const lines = [["trace", "label", "x", "y", "low", "high", "z"]];
   for (const trace of traces) lines.push(...(trace.z?.[0]?.length ? cellsOf(trace) : pointsOf(trace)));
   return lines.map((line) => line.map(cell).join(",")).join("\n") + "\n";
 }
 
-function pointsOf({ name, text, x = [], y = [], z, error_y: error, customdata: kept }) {
-  const lines = [];
+function pointsOf({ name, text, x = [], y = [], z, error_x: across, error_y: up, customdata: kept }) {
+  const lines = [], [error, middle] = up?.array ? [up, y] : [across, x];
   for (let n = 0; n < Math.max(x.length, y.length); n++) {
     if (x[n] === null && y[n] === null) continue;
     const label = (Array.isArray(text) ? text[n] : null) ?? (kept?.[n]?.[0] != null ? `#${kept[n][0]}` : "");
-    const ends = error?.array ? [y[n] - (error.arrayminus ?? error.array)[n], y[n] + error.array[n]] : ["", ""];
+    const ends = error?.array ? [middle[n] - (error.arrayminus ?? error.array)[n], middle[n] + error.array[n]] : ["", ""];
     lines.push([name ?? "", label, x[n] ?? "", y[n] ?? "", ...ends, z?.[n] ?? ""]);
   }
   return lines;

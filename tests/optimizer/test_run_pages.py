@@ -309,8 +309,8 @@ def test_the_kernel_page_the_tables_report_and_command_line_state_the_confirmed_
     own.filter(pk=confirmed.pk).update(speedup=3.21, speedup_low=3.11, speedup_high=3.31, time_us=7.125)
     own.filter(pk=first.pk).update(speedup=4.56, speedup_low=4.5, speedup_high=4.6)
     Run.objects.filter(pk=run.pk).update(best_speedup=3.21, best_speedup_low=3.11, best_speedup_high=3.31)
-    run = Run.objects.get(pk=run.pk)
     number = run.best_kernel.number
+    run = Run.objects.get(pk=run.pk)
     kernel = text_of(pages, "kernel_page", run.pk, number)
     assert "3.21×" in kernel and "4.56×" not in kernel
     assert f'<a href="?evaluation={confirmed.pk}" aria-current="true"' in " ".join(kernel.split())

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Count, Max
+from django.db.models import Count
 from django.template.defaultfilters import pluralize
 
 from optimizer.models import Problem
@@ -66,14 +66,11 @@ class Command(BaseCommand):
             raise CommandError("some problems are unusable; they are listed above")
 
     def _list(self, options: Namespace) -> None:
-        listed = Problem.objects.annotate(
-            newest=Max("versions__number"), runs=Count("versions__runs", distinct=True)
-        )
-        for problem in listed.order_by("slug"):
-            version = problem.latest() if problem.newest else None
+        runs = dict(Problem.objects.values_list("pk").annotate(n=Count("versions__runs", distinct=True)))
+        for problem in Problem.objects.order_by("slug"):
+            version = problem.versions.order_by("-number").first()
             read_from = version.bundle["format"] if version else "-"
             warnings = len(version.warnings) if version else 0
-            counts = f"{problem.runs} run{pluralize(problem.runs)}, {warnings} warning{pluralize(warnings)}"
-            self.stdout.write(
-                f"{problem.slug:40} v{problem.newest or 0:<3} {read_from:12} {counts}  {problem.origin}"
-            )
+            count, number = runs[problem.pk], version.number if version else 0
+            counts = f"{count} run{pluralize(count)}, {warnings} warning{pluralize(warnings)}"
+            self.stdout.write(f"{problem.slug:40} v{number:<3} {read_from:12} {counts}  {problem.origin}")
