@@ -47,7 +47,7 @@ def grouped(rows: Iterable[Notification]) -> list[tuple[Run | None, list[tuple[N
 def _without_run(row: Notification) -> str:
     """Return the text without the run's name, which is the heading of its group."""
     name = re.escape(str(row.run))
-    text = re.sub(rf"^{name}: | {name}(?= #)| (on|in) {name}", "", row.text) if row.run else row.text
+    text = re.sub(rf"^{name}: | {name}(?= #)| (on|in) {name}(?! #)", "", row.text) if row.run else row.text
     return text[:1].upper() + text[1:] if text[:1].islower() and text != row.text and row.actor is None else text
 
 

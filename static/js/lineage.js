@@ -98,6 +98,6 @@ document.addEventListener("DOMContentLoaded", async () => {
     box.lineage = new Lineage(box, await answer.json());
   } catch {
     box.querySelector(".lineage-tip").hidden = false;
-    box.querySelector(".lineage-tip").textContent = "The tree could not be loaded; the tables show the same data.";
+    box.querySelector(".lineage-tip").textContent = "The tree could not be loaded; the tables show the same.";
   }
 });

@@ -17,6 +17,8 @@ IN_SIGHT = (
     "(box) => { const { left, right } = box.getBoundingClientRect(); return left >= 0 && right <= innerWidth; }"
 )
 
+OVERFLOW = "(menu) => menu.scrollWidth - menu.clientWidth"
+
 
 def test_the_menu_the_first_screen_the_bulk_bar_and_the_question_before_a_stop(visit: Visit, team: Team) -> None:
     ended, live = drive(make_run(team, title="Ended")), make_run(team, title="Live")
@@ -27,6 +29,7 @@ def test_the_menu_the_first_screen_the_bulk_bar_and_the_question_before_a_stop(v
         links = page.locator(".site-nav > ul a:visible, .site-nav .more")
         assert links.count() >= 4 and all(link.evaluate(IN_SIGHT) for link in links.all()), width
         expect(page.locator(".site-nav").get_by_role("link", name="Inbox")).to_be_visible()
+        assert page.locator(".site-nav").evaluate(OVERFLOW) <= 0, f"the menu runs into the search at {width}"
     page.set_viewport_size({"width": 1440, "height": 900})
 
     # The bar comes with the first selected run.

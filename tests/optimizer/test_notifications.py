@@ -110,13 +110,14 @@ def test_notifications_are_grouped_by_run(client: Client) -> None:
         happen(run, RunNoted(text="No runner is there.", tone="warn"))
     grace = make_user(first.team, name="grace")
     do_say(grace, Place(first), Words(f"@{starter.username}, look."))
-    do_say(grace, Place(first, make_kernel(first, "int a;")), Words(f"@{starter.username}, and here."))
+    kernel = make_kernel(first, "int a;")
+    do_say(grace, Place(first, kernel), Words(f"@{starter.username}, and here."))
     client.force_login(starter)
     page = client.get(reverse("notifications")).content.decode()
     headings = [part.split("</a>")[0].split(">")[-1] for part in page.split('<h2 id="group-')[1:]]
     assert headings == ["First run", "Second run"]
     texts = [part.split("</button>")[0].split(">", 1)[1].strip() for part in page.split('unread-line"')[1:]]
-    assert texts[:3] == ["grace mentioned you on #1", "grace mentioned you", "No runner is there."]
+    assert texts[:3] == [f"grace mentioned you on #{kernel.number}", "grace mentioned you", "No runner is there."]
 
 
 @pytest.mark.django_db
