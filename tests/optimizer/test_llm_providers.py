@@ -77,7 +77,7 @@ OTHER = "not a public address"
         ("192.0.2.1", OTHER, OTHER),
         ("240.0.0.1", OTHER, OTHER),
         ("64:ff9b:1::808:808", OTHER, OTHER),
-        ("::ffff:0:7f00:1", "not", "not"),
+        ("::ffff:0:7f00:1", PRIVATE, ""),
         ("::ffff:0:a9fe:a9fe", METADATA, METADATA),
     ],
 )
