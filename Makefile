@@ -150,10 +150,11 @@ $(DEV_STAMP): | $(BIN)/python
 
 # Scripts of pages (kernelsci_site/npm). Pages work without: then live parts are replaced whole and the lineage stands
 # still, so a machine that cannot reach npm's registry is told, and asks again at the next `make`. The cache lies here
-# because a home may be read-only.
+# because a home may be read-only. A company's certificate authority is known to the system alone, which node has to be
+# told to ask.
 $(SCRIPTS_STAMP): | $(BIN)/python $(NPM)
 	@mkdir -p $(SCRIPTS) && cp kernelsci_site/npm/package*.json $(SCRIPTS)
-	@if PATH="$$(cd $(BIN) && pwd):$$PATH" npm ci --silent --ignore-scripts --prefix $(SCRIPTS) --cache $(SCRIPTS)/.npm; \
+	@if PATH="$$(cd $(BIN) && pwd):$$PATH" NODE_USE_SYSTEM_CA=1 npm ci --silent --ignore-scripts --prefix $(SCRIPTS) --cache $(SCRIPTS)/.npm; \
 	then rm -rf $(SCRIPTS)/.installed-* $(SCRIPTS)/.npm; touch $@; \
 	else echo "npm's registry cannot be reached: pages run without morphing and zoom until the next make install."; fi
 

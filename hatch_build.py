@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -51,7 +52,9 @@ class BrowserScripts(BuildHookInterface[Any]):
             shutil.copy(file, folder)
         command = ["npm", "ci", "--silent", "--ignore-scripts", "--prefix", str(folder)]
         try:
-            subprocess.run([*command, "--cache", str(folder / "cache")], check=True)
+            # A company's certificate authority is known to the system alone, which node has to be told to ask.
+            environment = {**os.environ, "NODE_USE_SYSTEM_CA": "1"}
+            subprocess.run([*command, "--cache", str(folder / "cache")], check=True, env=environment)
         except (OSError, subprocess.CalledProcessError) as error:
             self.app.display_warning(
                 f"Pages go without morphing and zoom: their scripts could not be had ({error})"

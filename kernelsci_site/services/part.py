@@ -38,7 +38,8 @@ class Part:
     stop_signal: signal.Signals = signal.SIGTERM
     abandon_signal: signal.Signals = signal.SIGTERM
     stop_within_s: float = 10.0
-    ready_within_s: float = 30.0
+    # One that dies is noticed at once. On a busy or emulated machine a live one took more than half a minute.
+    ready_within_s: float = 120.0
     drop_privileges: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_fds: tuple[int, ...] = ()
