@@ -167,7 +167,7 @@ def test_page_api_and_command_line_show_the_same_plan(busy: Run, pages: Client, 
     assert page.index("work 12") < page.index("work 50") < page.index("work 150")
     assert f"{100 * first.improvement:.1f} %" in page and "5.0 s of device time are left" in page
 
-    answer = api("GET", f"runs/{busy.pk}/plan").json()
+    answer = api("GET", f"/runs/{busy.pk}/plan").json()
     assert [line["title"] for line in answer["lines"]] == ["work 12", "work 50", "work 150"]
     assert answer["lines"][0]["improvement"] == pytest.approx(first.improvement)
 
