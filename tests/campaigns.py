@@ -58,12 +58,18 @@ def make_campaign(team: Team | None = None, user: User | None = None, **changes:
 def step(campaign: Campaign, evaluate: Callable[..., JobResult] = fake_evaluate, jobs: int | None = None) -> bool:
     """Advance the campaign and its runs once and work at most `jobs` jobs. Return whether anything was worked."""
     advance_campaign(campaign.pk)
+    worked = work(campaign, evaluate, jobs)
+    campaign.refresh_from_db()
+    return worked
+
+
+def work(campaign: Campaign, evaluate: Callable[..., JobResult], jobs: int | None = None) -> bool:
+    """Advance the campaign's runs once and work at most `jobs` jobs. Return whether anything was worked."""
     for run in Run.objects.filter(campaign_cell__campaign=campaign).active():
         advance(run.pk)
     source, worked = DatabaseJobSource(), 0
     while (jobs is None or worked < jobs) and work_once(source, QUEUE, "test-runner", evaluate):
         worked += 1
-    campaign.refresh_from_db()
     return worked > 0
 
 
@@ -79,7 +85,7 @@ def drive_campaign(
         campaign.refresh_from_db()
         if until(campaign):
             return campaign
-        step(campaign, evaluate)
+        work(campaign, evaluate)
     raise AssertionError(f"the campaign is still {campaign.state}")
 
 
