@@ -209,7 +209,7 @@ def add_log(job_id: int, fence: int, seq: int, text: str) -> bool:
     chunk = text[:LOG_CHUNK_CHARS].replace("\x00", "�")
     with connection.cursor() as cursor:
         cursor.execute(_ADD_LOG, {"job": job_id, "fence": fence, "seq": seq, "text": chunk})
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def _ended(state: JobState) -> dict[str, Any]:
