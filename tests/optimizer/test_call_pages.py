@@ -133,5 +133,5 @@ def test_a_prompt_shows_what_changed_since_the_previous_one_of_the_role_and_fold
     second = make_call(run, "r2.design", messages=asked(f"## Population\n\n| #1 |\n| #2 {SCRIPT} |\n"))
     said = flowing(page(pages, second))
     assert said.count('<details class="prompt-section" open>') == 1
-    assert "<del>− | #0 |</del>" in said and "<ins>+ | #2 &lt;script&gt;" in said and "+1 −1 lines" in said
+    assert "− | #0 |</del>" in said and ">+ | #2 &lt;script&gt;" in said and "+1 −1 lines" in said
     assert said.count("unchanged</span>") == 2
