@@ -240,7 +240,7 @@ API = [
     api("operator", "POST", "runs/<int:run_id>/resume", 409),
     api("operator", "POST", "runs/<int:run_id>/stop"),
     api("operator", "PUT", "runs/<int:run_id>/budget", evaluations=5),
-    api("operator", "POST", "runs/<int:run_id>/continue", 409, evaluations=5),
+    api("operator", "POST", "runs/<int:run_id>/continue", evaluations=5),
     api("reviewer", "POST", "runs/<int:run_id>/guidance", 201, text="Use tiles."),
     api("reviewer", "DELETE", "runs/<int:run_id>/guidance/<int:guidance_id>", 204),
     api("reviewer", "POST", "runs/<int:run_id>/kernels", 201, base=1, source="// somebody's own\n"),

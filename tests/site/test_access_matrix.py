@@ -27,9 +27,11 @@ from tests.site.access_world import World, make_world
 
 PEOPLE = ("anonymous", "outsider", "viewer", "reviewer", "operator", "owner", "superuser")
 STANDING = {"anonymous": "public", "outsider": "signed_in"}
-SLUGS = {"problems/<slug:slug>/": "softmax_rows", "leaderboards/<slug:slug>/<slug:key>/": "softmax_rows",
-         "leaderboards/<slug:slug>/<slug:key>/retime/": "softmax_rows",
-         "api/v1/problems/<slug>": "softmax_rows", "api/v1/problems/<slug>/task": "softmax_rows"}  # fmt: skip
+BOARD = "leaderboards/<slug:slug>/<slug:key>/"
+SLUGS = dict.fromkeys(
+    ("problems/<slug:slug>/", BOARD, f"{BOARD}cost/", f"{BOARD}retime/", "api/v1/problems/<slug>",
+     "api/v1/problems/<slug>/task"), "softmax_rows",
+)  # fmt: skip
 OWNER_OF_ANY = "owner_of_any"  # the outsider owns a team of their own
 OF_A_LIVE_RUN = ("pause", "resume", "stop", "budget", "guidance", "labels", "archive")
 
