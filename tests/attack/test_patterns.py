@@ -99,4 +99,4 @@ def test_no_expression_takes_superlinear_time_but_those_whose_texts_are_bounded(
 
 @pytest.mark.usefixtures("_broken_off")
 def test_control_an_expression_that_searches_to_the_end_again_and_again_is_found() -> None:
-    assert slow_text(re.compile(r"dlopen\s*\([^)]*(cublas|cudnn)")) is not None
+    assert slow_text(re.compile(r"\([^)]*x")) is not None

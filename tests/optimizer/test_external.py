@@ -118,7 +118,7 @@ def test_budget_is_never_exceeded_and_ends_the_run(run: Run, member: User) -> No
         (claim(-1.0), "above zero"),
         (claim(float("inf")), "above zero"),
         (claim(1e-9), "is impossible: this hardware needs"),
-        (kernel(hypothesis=Expected("x", "", float("nan"))), "in per cent"),
+        (kernel(hypothesis=Expected("x", "", float("nan"))), "in percent"),
         (kernel(hypothesis=Expected("  ")), "has a title"),
     ],
 )

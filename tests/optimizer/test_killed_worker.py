@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from django.utils import timezone
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
 from optimizer.queries.budgets import Budget
+from optimizer.runs.dispatch import spec_of, with_spec
 from optimizer.upkeep.sweep import sweep
+from runners.job import Effort
 from tests.factories import make_run
 from tests.site.served import bench_worker
 
@@ -89,7 +92,8 @@ def test_a_bench_worker_killed_in_the_middle_of_a_job_costs_one_attempt_and_noth
     run = make_run(budget=Budget(evaluations=1), settings={"confirm": False})
     advance(run.pk)
     for job in Job.objects.all():
-        Job.objects.filter(pk=job.pk).update(spec={**job.spec, "effort": "quick"})
+        # Sign the job anew: workers refuse one that differs from what the site signed.
+        with_spec(job, replace(spec_of(job), effort=Effort.QUICK), run.problem_version_id).save()
     worker = start_worker()
     wait_for(lambda: sweep() and Evaluation.objects.exclude(stage="").filter(job__state=JobState.RUNNING).exists())
 

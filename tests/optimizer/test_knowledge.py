@@ -31,7 +31,7 @@ def test_syncing_notes_twice_adds_nothing_and_a_new_text_supersedes_the_old() ->
 
 
 def item(ref: str, scope: str, tokens: int) -> KnowledgeItem:
-    return KnowledgeItem(ref, scope, ref, "x" * (4 * (tokens - 1)))
+    return KnowledgeItem(ref, scope, ref, "x" * (4 * tokens))
 
 
 def test_guidance_always_enters_and_the_budget_keeps_out_what_is_oldest_and_most_general() -> None:

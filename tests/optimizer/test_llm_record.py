@@ -106,7 +106,10 @@ def test_a_shipped_recording_is_replayed_on_its_own_lineage_and_says_that_prompt
     call = LlmCall.objects.filter(run=run, transport__same_prompt=False).first()
     assert call is not None
     client.force_login(run.created_by)
-    assert "given to another prompt" in client.get(f"/runs/{run.pk}/calls/{call.pk}/").content.decode()
+    assert (
+        "recorded for a slightly different prompt"
+        in client.get(f"/runs/{run.pk}/calls/{call.pk}/").content.decode()
+    )
 
 
 def test_the_same_prompt_is_recognised_whatever_its_mark() -> None:

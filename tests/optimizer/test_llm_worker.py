@@ -353,7 +353,7 @@ def test_a_limit_in_dollars_asks_nobody_whose_price_is_unknown(server: LlmServer
     run = asked_run(server, prices={"m1": {"input": 2, "output": 10}}, budget=Budget(evaluations=6, usd=Decimal(1)))
     Provider.objects.update(prices={})  # known when the run began, withdrawn since
     answer(first_call(run).pk)
-    assert "price of m1 at tiny is unknown" in first_call(run).error and not server.asked
+    assert "m1 has no known price at tiny" in first_call(run).error and not server.asked
 
 
 def test_tokens_reach_the_page_in_order_and_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_command_says_which_run_or_folder_it_cannot_use(watched: ObservedFolder,
     for options, words in (
         ({"run": tuned.pk}, "no run"),
         ({"run": 10**6}, "no run"),
-        ({}, "Name a --run, or a --problem"),
+        ({}, "Give --run, or an existing --problem"),
     ):
         with pytest.raises(CommandError, match=words):
             call_command("observe", str(watched.folder), user=member.username, once=True, **options)

@@ -316,7 +316,7 @@ def test_pages_of_uploads_read_neither_the_file_nor_every_team(
     ready(member)
     for _ in range(10):
         make_team()
-    with django_assert_max_num_queries(6) as seen:
+    with django_assert_max_num_queries(8) as seen:
         pages.get("/problems/new/")
     uploads = [query["sql"] for query in seen.captured_queries if "optimizer_problemupload" in query["sql"]]
     assert uploads and all('"content"' not in sql for sql in uploads)

@@ -278,7 +278,7 @@ def test_runners_that_fail_again_and_again_pause_the_run_and_it_can_go_on() -> N
         run = drive(run, broken, rounds=1)
         Job.objects.filter(state=JobState.QUEUED).update(lease_until=None)
     assert run.state == RunState.PAUSED
-    assert "failed without the kernel's doing" in run.stop_reason
+    assert "failed for reasons outside the kernel" in run.stop_reason
     assert set(Evaluation.objects.values_list("status", flat=True)) == {EvaluationStatus.INFRA_ERROR}
 
     do_resume_run(None, run)

@@ -276,7 +276,7 @@ def test_a_browser_with_its_policies_goes_there_and_back(site: str, page: Page) 
 def test_whom_the_company_turns_away_is_told_and_is_nobody_here(visitor: Browser) -> None:
     page = visitor.submit(visitor.to_the_company(), "deny", action="deny")
     assert (page.status_code, visitor.name) == (401, "")
-    assert "did not let you in" in page.text
+    assert "rejected you" in page.text
 
 
 @pytest.mark.parametrize("state", ["its own", "another browser's"])

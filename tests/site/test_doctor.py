@@ -44,7 +44,7 @@ def test_an_amd_gpu_is_found_without_rocm(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_an_nvidia_gpu_is_found_under_the_target_of_its_product(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = "9.0, NVIDIA H200\n9.0, NVIDIA H100 80GB HBM3\n9.0, NVIDIA GH200 480GB\n8.6, NVIDIA A10\n"
-    monkeypatch.setattr(doctor, "_ask", lambda command: answer)
+    monkeypatch.setattr(doctor, "answer_of", lambda _command, _within_s: answer)
     monkeypatch.setattr(doctor, "KFD_NODES", Path("/nonexistent"))
     assert doctor.local_targets() == ["cpu", "sm_90-h200", "sm_90", "sm_86"]
 

@@ -129,7 +129,7 @@ def test_a_drained_worker_claims_nothing_until_the_deploy_is_over() -> None:
     out = StringIO()
 
     call_command("drain", "--wait", "0", stdout=out)
-    assert "all workers are idle" in out.getvalue()
+    assert "All workers are idle" in out.getvalue()
     assert DatabaseJobSource().claim(QUEUE, runner.name) is None
 
     call_command("drain", "--undo", stdout=out)
