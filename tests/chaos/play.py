@@ -17,6 +17,7 @@ from kernelsci_site.services.var import Var
 from optimizer.actions.run import do_resume_run
 from optimizer.models import Job, JobState, LlmCall, Problem, Provider, Run, RunState, Target, Team
 from optimizer.models.run import RunTransitionError
+from optimizer.runs.locking import RUN_OF_JOB
 from tests.chaos.faults import FAULTS, PAUSE_S
 from tests.chaos.invariants import INVARIANTS
 from tests.chaos.models import TroubledModels, troubled_models
@@ -190,7 +191,8 @@ def _last_of(jobs: set[int]) -> str:
     job = Job.objects.filter(pk__in=jobs).order_by("finished_at").last()
     if job is None:
         return "a job that is gone"
-    problem = job.evaluation.kernel.run.problem_version.problem.slug
+    run = Run.objects.get(pk=Job.objects.filter(pk=job.pk).values(run=RUN_OF_JOB)[:1])
+    problem = run.problem_version.problem.slug
     return f"{problem}, {job.queue} by {job.dispatcher}, claimed {job.fence} ×"
 
 
