@@ -9,6 +9,9 @@ from django.db.models.functions import Coalesce
 from optimizer.models.choices import JobState
 from optimizer.models.evaluation import Evaluation
 
+# Jobs of one queue and priority go in this order, and `Job.turn` is its value.
+TURN = Coalesce("place", "id", output_field=models.BigIntegerField())
+
 
 class Job(models.Model):
     """Store one piece of work for a runner.
@@ -55,6 +58,11 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"job {self.pk} on {self.queue}: {self.state}"
+
+    @property
+    def turn(self) -> int:
+        """Return the place if the job has one, else the id."""
+        return self.pk if self.place is None else self.place
 
 
 class JobLog(models.Model):

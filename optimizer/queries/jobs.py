@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db.models import Avg, F, Q, QuerySet
-from django.db.models.functions import Coalesce
 
 from optimizer.models import Job, JobState, Run
+from optimizer.models.job import TURN
 
 # Finished jobs of a queue from which the wait is estimated, and how many jobs of all queues are searched for them: one
 # that has finished none would be looked for in the whole table.
@@ -29,8 +29,8 @@ def jobs_of(run: Run) -> QuerySet[Job]:
 
 def place_of(job: Job) -> QueuePlace:
     """Return the job's place in its queue, by the order in which jobs are claimed."""
-    same = Job.objects.filter(queue=job.queue).alias(turn=Coalesce("place", "pk"))
-    earlier = Q(priority__lt=job.priority) | Q(priority=job.priority, turn__lt=job.place or job.pk)
+    same = Job.objects.filter(queue=job.queue).alias(by_turn=TURN)
+    earlier = Q(priority__lt=job.priority) | Q(priority=job.priority, by_turn__lt=job.turn)
     ahead = same.filter(earlier, state=JobState.QUEUED).count()
     running = same.filter(state=JobState.RUNNING).count()
     done = same.filter(state=JobState.DONE, started_at__isnull=False, pk__gt=job.pk - SEARCHED_JOBS)

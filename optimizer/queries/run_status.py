@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from optimizer.models import CallState, JobState, LlmCall, Run, RunState
+from optimizer.models.job import TURN
 from optimizer.queries.jobs import jobs_of, place_of
 from optimizer.queries.runners import live_runners
 from runners.dispatch import DISPATCHERS
@@ -65,7 +66,7 @@ def _in_queue(run: Run) -> RunStatus | None:
     """Return the place in the queue while nothing of the run is measured; None where none of its jobs waits."""
     if jobs_of(run).filter(state=JobState.RUNNING).exists():
         return None
-    job = jobs_of(run).filter(state=JobState.QUEUED).order_by("priority", "pk").first()
+    job = jobs_of(run).filter(state=JobState.QUEUED).order_by("priority", TURN).first()
     if job is None:
         return None
     place = place_of(job)

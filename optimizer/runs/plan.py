@@ -158,7 +158,7 @@ def _turn(evaluation: Evaluation) -> tuple[int, int, int]:
     job = getattr(evaluation, "job", None)
     if job is None:
         return (2, 0, evaluation.pk)
-    return (int(evaluation.state != EvaluationState.RUNNING), job.priority, job.place or job.pk)
+    return (int(evaluation.state != EvaluationState.RUNNING), job.priority, job.turn)
 
 
 def _why(evaluation: Evaluation) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from django.db.models.functions import Coalesce
-
 from optimizer.models import Job, JobState, Run
+from optimizer.models.job import TURN
 from optimizer.queries.prediction import figures_before_measuring
 from optimizer.runs.plan import Forecast, PlannedLine, Stage
 
@@ -23,7 +22,7 @@ def order_waiting(run: Run) -> None:
     if run.target.key == "cpu":
         return
     waiting = Job.objects.filter(evaluation__first_of__run=run, state=JobState.QUEUED, priority=run.priority)
-    jobs = list(waiting.alias(turn=Coalesce("place", "pk")).select_related("evaluation__kernel").order_by("turn"))
+    jobs = list(waiting.select_related("evaluation__kernel").order_by(TURN))
     if len(jobs) < 2:
         return
     forecast = Forecast.of(run)
@@ -33,7 +32,7 @@ def order_waiting(run: Run) -> None:
     known = [line.worth for line in lines if line.worth is not None]
     usual = median(known) if known else 0.0
     order = sorted(range(len(jobs)), key=lambda at: _rank(lines[at], usual))
-    places = [job.place or job.pk for job in jobs]
+    places = [job.turn for job in jobs]
     for place, at in zip(places, order, strict=True):
         # A runner may claim a job meanwhile, and then its place does not matter any more.
         Job.objects.filter(pk=jobs[at].pk, state=JobState.QUEUED).exclude(place=place).update(place=place)

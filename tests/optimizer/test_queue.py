@@ -12,7 +12,9 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.job import do_cancel_jobs, do_fail_job, do_finish_job, do_let_go
 from optimizer.loop import advance
-from optimizer.models import Evaluation, EvaluationStatus, Job, JobLog, JobState, Run
+from optimizer.models import Evaluation, EvaluationStatus, Job, JobLog, JobState, Run, Runner
+from optimizer.queries.jobs import jobs_of
+from optimizer.queries.run_status import status_of
 from optimizer.runs.dispatch import spec_of
 from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
@@ -57,6 +59,21 @@ def test_a_confirmation_goes_before_what_waited_longer(run: Run) -> None:
     Job.objects.filter(pk=newest.pk).update(priority=-10)
 
     assert claim().job_id == newest.pk
+
+
+def test_a_waiting_run_is_told_its_place_in_the_order_of_claims(run: Run) -> None:
+    Runner.objects.create(name="r", target=run.target, heartbeat_at=timezone.now(), queues=[QUEUE])
+    other = make_run()
+    advance(other.pk)
+    assert status_of(run).text == "Next in the queue."
+    assert status_of(other).text == "In the queue: 3 before it."
+    first = jobs_of(run).order_by("pk")[0]
+    # Exchanging places between the two runs changes who is next.
+    jobs_of(other).filter(pk=jobs_of(other).order_by("pk")[2].pk).update(place=first.pk)
+    jobs_of(run).update(place=10**9)
+    assert status_of(other).text == "Next in the queue."
+    assert status_of(run).text == "In the queue: 3 before it."
+    assert jobs_of(other).filter(pk=claim().job_id, place=first.pk).exists()
 
 
 def test_a_job_of_another_queue_is_left_alone(run: Run) -> None:
