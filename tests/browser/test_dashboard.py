@@ -13,7 +13,8 @@ from optimizer.calls.stream import TokenStream
 from optimizer.events.sockets import broadcast
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Guidance, Job, JobLog, Run, Team
-from tests.factories import drive, make_provider, make_run
+from tests.factories import make_provider, make_run
+from tests.finished_runs import make_finished_run
 from tests.llm_server import Reply, llm_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
@@ -22,7 +23,7 @@ ASKING: dict[str, Any] = {"strategy": "scientist", "providers": {"default": {"pr
 
 
 def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Visit, team: Team) -> None:
-    drive(make_run(team))
+    make_finished_run(team)
     with llm_server() as server:
         server.script(Reply(text='{"sum": 42}'))
         make_provider(server, team, name="local")
@@ -94,7 +95,7 @@ def test_a_person_instructs_the_agents_and_takes_it_back(visit: Visit, team: Tea
 
 
 def test_the_feed_is_narrowed_and_the_address_keeps_it(visit: Visit, team: Team) -> None:
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     page = visit(f"/runs/{run.pk}/")
     page.locator("[data-feed-tabs]").get_by_text("Run", exact=True).click()
     expect(page.locator("#feed li[data-group='run']").first).to_be_visible()
@@ -104,7 +105,7 @@ def test_the_feed_is_narrowed_and_the_address_keeps_it(visit: Visit, team: Team)
 
 
 def test_ticked_runs_are_tagged_found_by_their_tag_and_compared(visit: Visit, team: Team) -> None:
-    runs = [drive(make_run(team, title=title)) for title in ("one", "two")]
+    runs = [make_finished_run(team) for _ in range(2)]
     page = visit("/runs/")
     for run in runs:
         page.get_by_label(f"Select run {run.pk}").check()
@@ -125,7 +126,7 @@ def test_ticked_runs_are_tagged_found_by_their_tag_and_compared(visit: Visit, te
 
 
 def test_the_numbers_of_the_curve_come_when_they_are_opened(visit: Visit, team: Team) -> None:
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     page = visit(f"/runs/{run.pk}/")
     expect(page.locator("#curve-table tbody tr")).to_have_count(0)
     page.locator(".chart summary", has_text="Table").click()
@@ -133,7 +134,7 @@ def test_the_numbers_of_the_curve_come_when_they_are_opened(visit: Visit, team: 
 
 
 def test_the_board_switches_to_calibration(visit: Visit, team: Team) -> None:
-    run: Run = drive(make_run(team))
+    run: Run = make_finished_run(team)
     call = run.calls.create(key="d", role="designer", model="m", state="answered")
     run.hypotheses.create(
         key="a", kind="experiment", title="Tile", predicted_min=5, predicted_max=20, measured_gain=9, call=call

@@ -12,7 +12,8 @@ from optimizer.actions.finding import do_edit_finding, do_write_finding
 from optimizer.models import Run, Team
 from optimizer.synthetic.campaigns import make_settled_campaign
 from tests.browser.axe import AXE, faults_of
-from tests.factories import drive, make_run
+from tests.factories import make_run
+from tests.finished_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
@@ -26,7 +27,7 @@ SHARES = 4
 @pytest.fixture
 def run(team: Team) -> Run:
     """Return a finished run with something on every page of it."""
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     call = run.calls.create(key="d", role="designer", provider="inbox", model="m", state="answered")
     basis = run.kernels.get(number=1)
     for key, low, high, gained in (("a", 5, 20, 9), ("b", -2, 4, None)):

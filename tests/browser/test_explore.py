@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from optimizer.models import Run, Team
 from tests.browser.axe import faults_of
-from tests.factories import drive, make_run
+from tests.finished_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
@@ -17,7 +17,7 @@ Visit = Callable[[str], Page]
 
 @pytest.fixture
 def run(team: Team) -> Run:
-    return drive(make_run(team))
+    return make_finished_run(team)
 
 
 def addresses(run: Run) -> list[str]:

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from optimizer.models import RunState, Team
 from tests.factories import drive, make_run
+from tests.finished_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
@@ -21,7 +22,7 @@ OVERFLOW = "(menu) => menu.scrollWidth - menu.clientWidth"
 
 
 def test_the_menu_the_first_screen_the_bulk_bar_and_the_question_before_a_stop(visit: Visit, team: Team) -> None:
-    ended, live = drive(make_run(team, title="Ended")), make_run(team, title="Live")
+    ended, live = make_finished_run(team), make_run(team, title="Live")
     drive(live, rounds=1)
     page = visit("/runs/")
     for width in (1440, 1280, 1024, 390):

@@ -13,6 +13,7 @@ from optimizer.actions.team import do_invite, do_make_service_account, do_remove
 from optimizer.models import AuthorKind, Kernel, Release, ReviewVerdict, Run, TeamRole, User
 from tests.browser.axe import faults_of
 from tests.factories import drive, make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 from tests.optimizer.test_accounts import code_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
@@ -33,7 +34,7 @@ def page_as(browser: Browser, site: str, user: User) -> Page:
 def test_the_approval_of_an_author_does_not_count(site: str, browser: Browser) -> None:
     team = make_team()
     author, first, second = (make_user(team, TeamRole.OPERATOR) for _ in range(3))
-    run = drive(make_run(team, author))
+    run = make_finished_run(team, author)
     assert run.best_kernel is not None
     Kernel.objects.filter(pk=run.best_kernel.pk).update(author_kind=AuthorKind.PERSON, author=author)
     kernel = Kernel.objects.get(pk=run.best_kernel.pk)
@@ -116,7 +117,7 @@ def owner(site: str) -> User:
     log."""
     team = make_team()
     owner = make_user(team, TeamRole.OWNER)
-    run = drive(make_run(team, owner))
+    run = make_finished_run(team, owner)
     assert run.best_kernel is not None
     do_ask_release(owner, run.best_kernel)
     do_invite(owner, team, TeamRole.REVIEWER, "Grace", 7)

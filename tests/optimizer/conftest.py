@@ -2,7 +2,7 @@
 
 Everybody is in `team`; a test makes its outsiders itself. A module whose runs are further on redefines `run`.
 
-A run that has gone to its end costs a second, so tests of a module share one: a test that asks for `finished` finds it
+Tests of a module share a run that has gone to its end: a test that asks for `finished` finds it
 as it was made, in its `team` and started by its `member`, and changes it for itself alone (see `module_rows`).
 """
 
@@ -14,7 +14,8 @@ import pytest
 from django.test import Client
 
 from optimizer.models import Kernel, Run, Team, TeamRole, User
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 from tests.llm_server import LlmServer, llm_server
 from tests.optimizer.clients import Call, caller_of
 
@@ -23,7 +24,7 @@ from tests.optimizer.clients import Call, caller_of
 def finished_run(module_rows: None) -> Run:
     """Make the rows of `finished` once for the module. Tests ask for `finished`."""
     team = make_team()
-    return drive(make_run(team, make_user(team, TeamRole.OPERATOR)))
+    return make_finished_run(team, make_user(team, TeamRole.OPERATOR))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from optimizer.models import (
     TokenScope,
     User,
 )
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import make_run, make_team, make_user
 from tests.optimizer.clients import Call, caller_of
 
 pytestmark = pytest.mark.django_db
@@ -40,14 +40,14 @@ def reads_of(run: Run) -> list[str]:
 # who may
 
 
-def test_a_member_reads_everything_about_a_run(api: Call, run: Run) -> None:
-    drive(run)
+def test_a_member_reads_everything_about_a_run(api: Call, finished: Run) -> None:
+    run = finished
     for path in reads_of(run):
         assert api("GET", path).status_code == 200, path
 
 
-def test_an_outsider_is_told_that_nothing_is_there(run: Run) -> None:
-    drive(run)
+def test_an_outsider_is_told_that_nothing_is_there(finished: Run) -> None:
+    run = finished
     call = caller_of(make_user(make_team()))
     for path in reads_of(run):
         assert call("GET", path).status_code == 404, path
@@ -203,16 +203,16 @@ def test_a_window_out_of_bounds_is_refused(api: Call, query: str) -> None:
     assert api("GET", f"/runs?{query}").status_code == 422
 
 
-def test_events_after_a_number_are_all_there_in_order(api: Call, run: Run) -> None:
-    drive(run)
+def test_events_after_a_number_are_all_there_in_order(api: Call, finished: Run) -> None:
+    run = finished
     seqs: list[int] = []
     while items := api("GET", f"/runs/{run.pk}/events?limit=3&after={seqs[-1] if seqs else 0}").json()["items"]:
         seqs += [item["seq"] for item in items]
     assert seqs == list(range(1, RunEvent.objects.filter(run=run).count() + 1))
 
 
-def test_a_kernel_comes_with_its_source_and_every_sample(api: Call, run: Run) -> None:
-    drive(run)
+def test_a_kernel_comes_with_its_source_and_every_sample(api: Call, finished: Run) -> None:
+    run = finished
     kernel = Kernel.objects.get(run=run, number=1)
     answer = api("GET", f"/runs/{run.pk}/kernels/1/source")
     assert answer.content.decode() == kernel.source
@@ -264,8 +264,8 @@ def test_nobody_writes_into_the_knowledge_of_another_team(api: Call) -> None:
     assert api("POST", "/findings", body).status_code in (404, 422)
 
 
-def test_search_and_leaderboard_answer(api: Call, run: Run) -> None:
-    drive(run)
+def test_search_and_leaderboard_answer(api: Call, finished: Run) -> None:
+    run = finished
     assert {hit["kind"] for hit in api("GET", "/search?q=softmax").json()} >= {"kernel"}
     assert api("GET", "/search?q=softmax&kind=nothing").status_code == 404
     board = api("GET", "/leaderboard?problem=softmax_rows&target=cpu").json()

@@ -21,7 +21,8 @@ from optimizer.models import (
     TokenScope,
     User,
 )
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 from tests.optimizer.clients import Call, caller_of
 
 pytestmark = pytest.mark.django_db
@@ -91,9 +92,9 @@ def test_hiding_what_is_hidden_leaves_no_line_in_the_log(api: Call, run: Run) ->
 # comparison
 
 
-def test_runs_are_compared_in_the_order_asked_for(api: Call, team: Team, member: User, run: Run) -> None:
+def test_runs_are_compared_in_the_order_asked_for(api: Call, team: Team, member: User, finished: Run) -> None:
     other = make_run(team, member, seed=7)
-    drive(run)
+    run = finished
     told = api("GET", f"/runs/compare?ids={other.pk},{run.pk}").json()
     assert [one["id"] for one in told["runs"]] == [other.pk, run.pk] == [one["run"] for one in told["outcomes"]]
     assert told["same_ground"] is True
@@ -115,8 +116,8 @@ def test_a_comparison_with_a_run_of_others_is_not_there(api: Call, run: Run, for
 # outlook
 
 
-def test_an_estimate_tells_what_such_runs_took_and_starts_nothing(api: Call, team: Team, run: Run) -> None:
-    drive(run)
+def test_an_estimate_tells_what_such_runs_took_and_starts_nothing(api: Call, team: Team, finished: Run) -> None:
+    run = finished
     told = api("POST", "/runs/estimate", START | {"team": team.slug, "strategy": run.strategy}).json()
     assert (told["based_on"], told["evaluations"]) == (1, 8)
     assert 0 <= told["minutes"]["low"] <= told["minutes"]["high"]
@@ -130,8 +131,8 @@ def test_an_estimate_refuses_what_a_start_refuses(api: Call, team: Team) -> None
     assert told.status_code == started.status_code == 422 and told.json() == started.json()
 
 
-def test_an_estimate_learns_nothing_from_runs_of_others(api: Call, team: Team, foreign: Run) -> None:
-    drive(foreign)
+def test_an_estimate_learns_nothing_from_runs_of_others(api: Call, team: Team) -> None:
+    foreign = make_finished_run()
     sent = START | {"team": team.slug, "strategy": foreign.strategy}
     assert api("POST", "/runs/estimate", sent).json()["based_on"] == 0
 
@@ -211,8 +212,8 @@ def test_the_log_is_for_owners_in_pages_and_by_action(api: Call, owner: User, te
 # parameters
 
 
-def test_tuned_parameters_are_told_with_their_fastest_trials(api: Call, run: Run) -> None:
-    drive(run)
+def test_tuned_parameters_are_told_with_their_fastest_trials(api: Call, finished: Run) -> None:
+    run = finished
     (space, *_) = api("GET", f"/runs/{run.pk}/parameters").json()
     times = [trial["time_us"] for trial in space["trials"]]
     assert times == sorted(times) and len(times) == space["count"] > 0

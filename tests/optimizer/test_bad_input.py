@@ -27,6 +27,7 @@ from optimizer.models import (
 )
 from runners.job import BuildReport, JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, make_run, make_user
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
@@ -113,7 +114,7 @@ def test_a_run_of_five_thousand_kernels_is_shown_a_page_at_a_time(
 
 
 def test_reordering_characters_in_a_source_are_warned_of(pages: Client, team: Team) -> None:
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     Kernel.objects.filter(run=run, number=1).update(source=f"int x; // {RTL} }} ;{SCRIPT}")
     said = page_of(pages, run, "kernel_page", 1)
     assert "U+202E RIGHT-TO-LEFT OVERRIDE" in said and RTL not in said and SCRIPT not in said

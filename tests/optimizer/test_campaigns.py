@@ -52,13 +52,12 @@ from runners.job import JobResult, JobSpec, StageResult, Status
 from tests.campaigns import drive_campaign, is_settling, make_campaign, make_suite, new_campaign, step, tuned
 from tests.factories import (
     correct_result,
-    drive,
     failed_result,
     fake_evaluate,
-    make_run,
     make_user,
     store_problems_and_targets,
 )
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 
@@ -384,7 +383,7 @@ def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member:
 
 
 def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
-    outside = drive(make_run(team))
+    outside = make_finished_run(team)
     warm = tuned("warm", 1, warm_start=True)
     campaign = drive_campaign(make_campaign(team, configurations=[warm]))
     run = Run.objects.filter(campaign_cell__campaign=campaign).last()

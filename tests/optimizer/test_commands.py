@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Finding, Runner, Team, TeamRole, User, Webhook
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +28,7 @@ def told(*words: str) -> str:
 
 
 def test_a_report_is_html_or_markdown_by_its_ending(team: Team, tmp_path: Path) -> None:
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     for ending, beginning in ((".html", "<!doctype html"), (".md", "# ")):
         told("report", str(run.pk), str(tmp_path / f"run{ending}"))
         assert (tmp_path / f"run{ending}").read_text().lower().startswith(beginning)

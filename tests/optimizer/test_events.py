@@ -14,7 +14,8 @@ from optimizer.events.record import SUBSCRIBERS, record
 from optimizer.models import AuditAction, AuditEntry, Release, ReviewVerdict, RunEvent
 from optimizer.runs.best import update_best
 from optimizer.runs.locking import lock_run
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 
@@ -52,7 +53,7 @@ def test_an_event_is_not_stored_where_a_subscriber_fails(monkeypatch: pytest.Mon
 
 def test_a_verdict_is_not_published_without_its_audit_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     team = make_team()
-    run, reviewer = drive(make_run(team)), make_user(team)
+    run, reviewer = make_finished_run(team), make_user(team)
     kernel = run.best_kernel
     monkeypatch.setattr(AuditEntry, "add", broken)
     with pytest.raises(BrokenError):
@@ -66,7 +67,7 @@ def test_a_verdict_is_not_published_without_its_audit_entry(monkeypatch: pytest.
 def test_a_kernel_does_not_begin_to_lead_while_releases_cannot_be_superseded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = drive(make_run())
+    run = make_finished_run()
     best, events = run.best_kernel_id, RunEvent.objects.filter(run=run).count()
     run.best_kernel = None
     run.save(update_fields=["best_kernel"])

@@ -20,6 +20,7 @@ from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
 from runners.targets import TARGETS, Ceilings
 from tests.factories import correct_result, drive, make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 
 
 def report(*kernels: KernelResources) -> BuildReport:
@@ -117,7 +118,7 @@ def test_a_geometric_mean_lies_within_its_interval_which_is_the_same_each_time()
 
 @pytest.mark.django_db
 def test_a_stranger_gets_none_of_the_charts(client: Client) -> None:
-    run = drive(make_run())
+    run = make_finished_run()
     client.force_login(make_user(make_team()))
     for part in ("kernels/1/roofline/", "workers/", "hypotheses/chart/?axis=calibration"):
         assert client.get(f"/runs/{run.pk}/{part}").status_code == 404
@@ -126,7 +127,7 @@ def test_a_stranger_gets_none_of_the_charts(client: Client) -> None:
 @pytest.mark.django_db
 def test_a_chart_that_there_is_not_is_no_address(client: Client) -> None:
     team = make_team()
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     client.force_login(make_user(team))
     assert client.get(f"/runs/{run.pk}/hypotheses/chart/?axis=x").status_code == 404
     assert client.get(f"/runs/{run.pk}/kernels/1/roofline/").status_code == 404

@@ -8,7 +8,8 @@ import pytest
 from django.db import connection
 
 from optimizer.models import Evaluation, Kernel, KernelParent
-from tests.factories import drive, make_kernel, make_run
+from tests.factories import make_kernel, make_run
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 MIGRATION = import_module("optimizer.migrations.0016_opponents_and_copies")
@@ -49,7 +50,7 @@ def test_opponents_and_originals_are_filled_in_once() -> None:
 
 
 def test_what_this_version_stores_needs_no_filling_in() -> None:
-    run = drive(make_run())
+    run = make_finished_run()
     before = list(Evaluation.objects.order_by("pk").values_list("opponent", "copied_from"))
     migrate()
     after = list(Evaluation.objects.order_by("pk").values_list("opponent", "copied_from"))

@@ -38,7 +38,8 @@ from optimizer.runs.best import update_best
 from optimizer.runs.evidence import Evidence, Standing
 from optimizer.runs.locking import lock_run
 from runners.job import Effort, JobSpec, Verdict
-from tests.factories import correct_result, drive, fake_evaluate, make_run, make_user
+from tests.factories import correct_result, drive, fake_evaluate, make_user
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 
@@ -197,7 +198,7 @@ def test_a_release_replaces_the_earlier_one_of_problem_and_target(
         return do_release(starter, asked)
 
     first = release_best(run)
-    second = release_best(drive(make_run(team, starter, seed=3)))
+    second = release_best(make_finished_run(team, starter))
     first.refresh_from_db()
     assert (first.state, second.state) == (ReleaseState.REPLACED, ReleaseState.RELEASED)
 

@@ -50,6 +50,7 @@ from optimizer.search import STRATEGIES
 from runners import wire
 from runners.job import BuildReport, JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 from tests.optimizer.clients import caller_of
 
 pytestmark = pytest.mark.django_db
@@ -93,7 +94,7 @@ def test_large_numbers_that_differ_in_their_last_digit_are_a_difference(team: Te
 def test_the_top_of_a_board_locks_its_runs_in_one_order(
     team: Team, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = [drive(make_run(team)) for _ in range(2)]
+    runs = [make_finished_run(team) for _ in range(2)]
     for run, speedup in zip(runs, (1.5, 2.5), strict=True):
         Run.objects.filter(pk=run.pk).update(best_speedup_low=speedup, best_speedup_high=speedup)
     board = leaders_of(operator, runs[0].problem_version.problem, runs[0].target)
@@ -120,7 +121,7 @@ def test_leaders_share_a_rank_while_their_intervals_overlap_and_lower_ones_count
 def test_a_board_ranks_by_speedup_where_raw_times_of_two_sessions_say_the_opposite(
     team: Team, operator: User
 ) -> None:
-    slow_day, fast_day = drive(make_run(team)), drive(make_run(team))
+    slow_day, fast_day = make_finished_run(team), make_finished_run(team)
     for run, time_us, speedup in ((slow_day, 90.0, 2.4), (fast_day, 50.0, 1.9)):
         Evaluation.objects.filter(first_of=run.best_kernel).update(time_us=time_us)
         Run.objects.filter(pk=run.pk).update(
@@ -133,7 +134,7 @@ def test_a_board_ranks_by_speedup_where_raw_times_of_two_sessions_say_the_opposi
 def test_the_problems_page_and_the_board_order_runs_alike_and_call_a_seed_a_seed(
     pages: Client, team: Team, operator: User
 ) -> None:
-    runs = [drive(make_run(team)) for _ in range(3)]
+    runs = [make_finished_run(team) for _ in range(3)]
     for run, speedup in zip(runs, (1.5, 2.5, 2.0), strict=True):
         Run.objects.filter(pk=run.pk).update(
             best_speedup=speedup, best_speedup_low=speedup - 0.01, best_speedup_high=speedup + 0.01
@@ -152,7 +153,7 @@ def test_the_problems_page_and_the_board_order_runs_alike_and_call_a_seed_a_seed
 def test_the_top_of_a_board_is_timed_together_and_then_ranks_by_that(
     pages: Client, team: Team, operator: User
 ) -> None:
-    runs = [drive(make_run(team)) for _ in range(2)]
+    runs = [make_finished_run(team) for _ in range(2)]
     address = reverse("leaderboard_retime", args=["softmax_rows", "cpu"])
     said = pages.post(address, {"version": 1, "baseline": "torch_eager"}, follow=True).content.decode()
     assert "2 kernels queued." in said
@@ -167,7 +168,7 @@ def test_the_top_of_a_board_is_timed_together_and_then_ranks_by_that(
 
 
 def test_a_viewer_cannot_have_a_board_timed_again(team: Team, operator: User) -> None:
-    run = drive(make_run(team))
+    run = make_finished_run(team)
     board = leaders_of(operator, run.problem_version.problem, run.target)
     with pytest.raises(ValidationError, match="Your role"):
         do_retime_leaders(make_user(team, TeamRole.VIEWER), board)
@@ -202,7 +203,7 @@ def test_a_run_that_waits_for_a_person_says_so_and_links_to_the_question(pages: 
 
 
 def test_an_ended_run_gives_its_reason_and_a_paused_one_who_paused_it(team: Team, operator: User) -> None:
-    ended = drive(make_run(team))
+    ended = make_finished_run(team)
     assert status_of(ended).text == ended.stop_reason != ""
     waiting = make_run(team)
     drive(waiting, rounds=1)
@@ -227,7 +228,7 @@ def test_stop_asks_before_it_stops(pages: Client, team: Team) -> None:
 
 
 def test_every_page_of_a_run_has_its_head_and_marks_its_tab(pages: Client, team: Team) -> None:
-    run = drive(make_run(team, title="Night shift"))
+    run = replace_title(make_finished_run(team), "Night shift")
     for name in ("run_page", "run_kernels", "hypotheses", "lineage", "tuned", "discussion"):
         page = text_of(pages, name, run.pk)
         assert page.count("<h1>") == 1 and "<h1>Night shift</h1>" in page
@@ -286,7 +287,7 @@ def test_page_api_report_curve_comparison_and_command_line_count_the_same_evalua
 def test_the_headline_is_the_same_on_page_board_api_report_and_command_line(
     pages: Client, team: Team, operator: User
 ) -> None:
-    run = drive(make_run(team, operator))
+    run = make_finished_run(team, operator)
     assert run.best_speedup is not None
     headline = f"{run.best_speedup:.2f}×"
     api = json.loads(pages.get(f"/api/v1/runs/{run.pk}").content)
@@ -302,7 +303,7 @@ def test_the_headline_is_the_same_on_page_board_api_report_and_command_line(
 def test_the_kernel_page_the_tables_report_and_command_line_state_the_confirmed_figure(
     pages: Client, team: Team, operator: User
 ) -> None:
-    run = drive(make_run(team, operator))
+    run = make_finished_run(team, operator)
     assert run.best_kernel is not None
     own = run.best_kernel.evaluations.order_by("pk")
     first, confirmed = own[0], own.filter(effort="confirm").get()
@@ -331,7 +332,7 @@ def test_the_kernel_page_the_tables_report_and_command_line_state_the_confirmed_
 def test_a_confirmation_is_shown_with_the_machine_code_of_the_first_evaluation(
     pages: Client, team: Team, operator: User
 ) -> None:
-    run = drive(make_run(team, operator))
+    run = make_finished_run(team, operator)
     assert run.best_kernel is not None
     first = run.best_kernel.evaluations.order_by("pk")[0]
     build = wire.to_plain(BuildReport(True, 0.1, cached=False, log="", assembly={"main": "vfmadd231ps"}))
@@ -345,9 +346,9 @@ def test_a_confirmation_is_shown_with_the_machine_code_of_the_first_evaluation(
 def test_runs_are_drawn_by_what_they_cost_and_those_of_unknown_cost_are_left_out(
     pages: Client, team: Team, operator: User
 ) -> None:
-    run = drive(make_run(team, operator))
+    run = make_finished_run(team, operator)
     problem, version = run.problem_version.problem, run.problem_version.number
-    hidden = drive(make_run(make_team("others")))
+    hidden = make_finished_run(make_team("others"))
     path = reverse("leaderboard_cost", args=[problem.slug, run.target.key])
     page = text_of(pages, "leaderboard", problem.slug, run.target.key)
     assert f'data-chart="{path}?version={version}&amp;baseline={run.baseline}&amp;axis=' in page
@@ -371,7 +372,7 @@ def test_the_frontier_rises_only_where_more_was_reached_for_more() -> None:
 
 
 def test_the_curve_of_a_run_has_an_axis_of_tokens(pages: Client, team: Team, operator: User) -> None:
-    run = drive(make_run(team, operator))
+    run = make_finished_run(team, operator)
     assert run.started_at is not None
     for tokens, usd in ((100, None), (50, Decimal("0.25"))):
         LlmCall.objects.create(
@@ -388,7 +389,7 @@ def test_the_curve_of_a_run_has_an_axis_of_tokens(pages: Client, team: Team, ope
 def test_a_run_that_used_up_its_budget_continues_under_a_larger_one(
     pages: Client, team: Team, operator: User
 ) -> None:
-    run = drive(make_run(team, operator, budget=Budget(evaluations=3)))
+    run = make_finished_run(team, operator, budget=Budget(evaluations=3))
     assert run.state == RunState.FINISHED
     assert "Continue with more budget" in text_of(pages, "run_page", run.pk)
     pages.post(reverse("run_budget", args=[run.pk]), {"budget_evaluations": 5})
@@ -399,7 +400,7 @@ def test_a_run_that_used_up_its_budget_continues_under_a_larger_one(
 
 
 def test_a_run_is_continued_by_the_api(team: Team, operator: User) -> None:
-    run = drive(make_run(team, operator, budget=Budget(evaluations=3)))
+    run = make_finished_run(team, operator, budget=Budget(evaluations=3))
     api, path = caller_of(operator), f"/runs/{run.pk}/continue"
     assert api("PUT", f"/runs/{run.pk}/budget", {"evaluations": 5}).status_code == 409
     assert api("POST", path, {"evaluations": 3}).status_code == 422
@@ -429,7 +430,7 @@ def test_a_run_is_continued_on_the_command_line(team: Team, operator: User) -> N
 
 
 def test_a_run_that_did_not_use_up_its_budget_is_cloned_and_not_continued(team: Team, operator: User) -> None:
-    run = drive(make_run(team, operator))
+    run = make_finished_run(team, operator)
     Run.objects.filter(pk=run.pk).update(budget_evaluations=100)
     run.refresh_from_db()
     with pytest.raises(RunTransitionError, match="clone"):
@@ -505,11 +506,11 @@ def test_every_column_of_the_runs_table_sorts(pages: Client, team: Team, key: st
 def test_runs_name_themselves_by_strategy_problem_and_target(team: Team, operator: User) -> None:
     run = make_run(team, operator)
     assert run.title == f"Tune parameters · {run.problem_version.problem.title} · {run.target.title}"
-    assert do_clone_run(operator, replace_title(run)).title == "Mine"
+    assert do_clone_run(operator, replace_title(run, "Mine")).title == "Mine"
 
 
-def replace_title(run: Run) -> Run:
+def replace_title(run: Run, title: str) -> Run:
     """Return the run with a title of its own."""
-    run.title = "Mine"
+    run.title = title
     run.save(update_fields=["title"])
     return run

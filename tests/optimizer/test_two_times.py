@@ -42,6 +42,7 @@ from runners.job import (
 )
 from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, fake_time_us, make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 from tests.optimizer.clients import Call
 
 pytestmark = pytest.mark.django_db
@@ -163,7 +164,7 @@ def test_the_runs_page_the_comparison_and_the_report_show_both(pages: Client, ru
 
 
 def test_on_a_cpu_nothing_of_it_shows(pages: Client, team: Team, member: User) -> None:
-    run = drive(make_run(team, member))
+    run = make_finished_run(team, member)
     assert run.best_kernel is not None
     for address in ("", f"kernels/{run.best_kernel.number}/", "report.html"):
         page = page_of(pages, f"/runs/{run.pk}/{address}")
@@ -251,7 +252,7 @@ def test_agents_read_both_times_the_roofline_and_what_failed(run: Run) -> None:
 
 
 def test_agents_of_a_cpu_run_read_nothing_of_it(team: Team) -> None:
-    history = history_of(drive(make_run(team)))
+    history = history_of(make_finished_run(team))
     said = sections.outcome(history.kernels[0], Delimiters("0mark0")) + task_sections.objective(history)
     assert "call" not in said and "ceiling" not in said
 
@@ -305,7 +306,7 @@ def test_a_candidates_failure_that_the_reasons_tell_is_not_told_twice() -> None:
 
 
 def test_a_result_of_the_protocol_before_still_reads_and_shows(pages: Client, team: Team, member: User) -> None:
-    run = drive(make_run(team, member))
+    run = make_finished_run(team, member)
     assert run.best_kernel is not None
     evaluation = run.best_kernel.evaluation
     new = ("call_speedup", "failures", "noise_floor", "memory")

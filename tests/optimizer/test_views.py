@@ -18,6 +18,7 @@ from optimizer.views.feed import REPLAYED
 from optimizer.views.glossary import TERMS
 from runners.job import Status
 from tests.factories import drive, failed_result, make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 
@@ -97,7 +98,7 @@ def test_looking_at_an_address_that_steers_changes_nothing(pages: Client, team: 
 
 def test_a_page_of_one_run_does_not_show_kernels_of_another(pages: Client, finished: Run, team: Team) -> None:
     assert pages.get(reverse("kernel_page", args=[make_run(team).pk, 0])).status_code == 404
-    other = drive(make_run(team)).kernels.get(number=0).evaluation
+    other = make_finished_run(team).kernels.get(number=0).evaluation
     address = reverse("kernel_page", args=[finished.pk, 0])
     assert pages.get(f"{address}?evaluation={other.pk}").status_code == 404
 

@@ -31,6 +31,7 @@ from optimizer.models import (
 )
 from tests.campaigns import make_campaign
 from tests.factories import drive, make_run, make_team, make_user
+from tests.finished_runs import make_finished_run
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def make_world() -> World:
     people |= {role.value: make_user(team, role) for role in TeamRole}
     people["superuser"] = User.objects.create_superuser("root-of-it-all", password="correct horse")
     starter = make_user(team, TeamRole.OWNER)
-    run, live = drive(make_run(team, starter)), make_run(team, starter)
+    run, live = make_finished_run(team, starter), make_run(team, starter)
     drive(live, rounds=1)
     guidance = do_give_guidance(starter, live, "Use tiles.")
     assert run.best_kernel is not None

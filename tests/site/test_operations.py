@@ -44,7 +44,8 @@ from optimizer.models import (
 from optimizer.queries.receipts import installation_public_key
 from optimizer.upkeep.retention import drop
 from runners.log_context import WorkFilter, about
-from tests.factories import QUEUE, drive, make_run
+from tests.factories import QUEUE, make_run
+from tests.finished_runs import make_finished_run
 
 NOW = timezone.now
 
@@ -81,7 +82,7 @@ def test_live_but_not_ready_without_a_database(client: Client, monkeypatch: pyte
 
 @pytest.mark.django_db
 def test_metrics_count_what_the_rows_say(client: Client) -> None:
-    drive(make_run(settings={"confirm": False}))
+    make_finished_run(settings={"confirm": False})
     advance(make_run().pk)
 
     lines = client.get("/metrics").content.decode().splitlines()
@@ -152,7 +153,7 @@ def test_draining_waits_for_jobs_under_way_and_leaves_what_people_drained() -> N
 
 @pytest.mark.django_db(transaction=True)
 def test_a_backup_brings_everything_back_and_nothing_else(tmp_path: Path) -> None:
-    run = drive(make_run(settings={"confirm": False}))
+    run = make_finished_run(settings={"confirm": False})
     before = _content()
     file = tmp_path / "site.dump"
     version = connection.pg_version // 10_000  # type: ignore[attr-defined]
@@ -283,7 +284,7 @@ def test_retention_drops_samples_prompts_and_logs_of_old_runs_and_keeps_what_the
 
 @pytest.mark.django_db
 def test_retention_leaves_runs_that_ended_lately_or_not_at_all() -> None:
-    drive(make_run(settings={"confirm": False}))
+    make_finished_run(settings={"confirm": False})
     advance(make_run().pk)
     assert [drop(kind, NOW() - dt.timedelta(days=90)) for kind in ("samples", "prompts", "logs")] == [0, 0, 0]
 
@@ -322,7 +323,7 @@ def test_retention_drops_the_logs_of_tool_calls_except_those_behind_a_released_k
 
 def _aged_run() -> Run:
     """Make a finished run of a year ago with samples, a prompt and a log."""
-    run = drive(make_run(settings={"confirm": False}))
+    run = make_finished_run(settings={"confirm": False})
     Run.objects.filter(pk=run.pk).update(finished_at=NOW() - dt.timedelta(days=365))
     LlmCall.objects.create(run=run, key="k", role="solo", provider="p", messages=[{"role": "user"}], state="answered",
                            answer_text="an answer")  # fmt: skip

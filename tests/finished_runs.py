@@ -1,0 +1,132 @@
+"""Make finished runs from the rows of one that was driven to its end once in this process.
+
+To drive a run takes five hundred queries, and most tests of what is shown of a finished run do not care how it got
+there. Tests of the loop itself call `drive`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from django.apps import apps
+from django.db import connection, models, transaction
+
+from optimizer.models import ProblemVersion, Run, Team, User
+from optimizer.queries import compiled_ahead
+from optimizer.runs import drift, history
+from tests.factories import drive, make_run, make_team, make_user, store_problems_and_targets
+
+KEPT_BY_KEY = (history._finished_view, drift._anchor, compiled_ahead._finished)
+"""What a process remembers of a row under its primary key, which a copy has in common with the one before."""
+
+
+@dataclass(frozen=True)
+class Driven:
+    """Hold the rows of one finished run: by model, as PostgreSQL writes them in JSON."""
+
+    run: int
+    team: int
+    user: int | None
+    rows: Mapping[type[models.Model], list[dict[str, Any]]]
+
+
+_driven: dict[Hashable, Driven] = {}
+
+
+def make_finished_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
+    """Create a run as `drive(make_run(team, user, **changes))` leaves it.
+
+    A copy has the primary keys of the run that was driven, which was rolled back. The second one of a test is a copy of
+    a second run, and so on.
+    """
+    store_problems_and_targets()
+    like = (_problem(), user is not None, *sorted((name, repr(value)) for name, value in changes.items()))
+    driven = next(one for one in _alike(like, user is not None, changes) if not _exists(one.run))
+    team = team or make_team()
+    for kept in KEPT_BY_KEY:
+        kept.cache_clear()
+    for model, rows in driven.rows.items():
+        _insert(model, [_given_to(row, model, driven, team, user) for row in rows])
+    return Run.objects.get(pk=driven.run)
+
+
+def _alike(like: Hashable, has_user: bool, changes: Mapping[str, Any]) -> Iterator[Driven]:
+    """Yield the runs that were driven with these settings, then further ones."""
+    for number in count():
+        if (number, like) not in _driven:
+            _driven[number, like] = _drive_and_roll_back(has_user, changes)
+        yield _driven[number, like]
+
+
+def _problem() -> int:
+    """Return the key of the problem's version, which is another one where a test stored the problems itself."""
+    return ProblemVersion.objects.filter(problem__slug="softmax_rows").latest("number").pk
+
+
+def _exists(run: int) -> bool:
+    return Run.objects.filter(pk=run).exists()
+
+
+def _drive_and_roll_back(has_user: bool, changes: Mapping[str, Any]) -> Driven:
+    """Drive a run to its end and read its rows."""
+    around = transaction.atomic()
+    around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
+    with around:
+        team = make_team()
+        user = make_user(team) if has_user else None
+        last = {model: _last_key(model) for model in _tables()}
+        run = drive(make_run(team, user, **changes))
+        rows = {model: _rows_after(model, key) for model, key in last.items()}
+        transaction.set_rollback(True)
+    return Driven(
+        run.pk, team.pk, user.pk if user else None, {model: found for model, found in rows.items() if found}
+    )
+
+
+def _tables() -> list[type[models.Model]]:
+    """Return the models of the product, among them those between two others."""
+    return [model for model in apps.get_models(include_auto_created=True) if model._meta.app_label == "optimizer"]
+
+
+def _last_key(model: type[models.Model]) -> Any:
+    return model._default_manager.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def _rows_after(model: type[models.Model], key: Any) -> list[dict[str, Any]]:
+    table, column = model._meta.db_table, model._meta.pk.column
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'SELECT to_json(t)::text FROM "{table}" t WHERE "{column}" > %s ORDER BY "{column}"',  # noqa: S608
+            [key],
+        )
+        return [json.loads(text) for (text,) in cursor.fetchall()]
+
+
+def _given_to(
+    row: dict[str, Any], model: type[models.Model], driven: Driven, team: Team, user: User | None
+) -> dict[str, Any]:
+    """Return a row that names this team and person instead of those of the run that was driven."""
+    owners: dict[Any, tuple[int | None, Team | User | None]] = {
+        Team: (driven.team, team),
+        User: (driven.user, user),
+    }
+    changed = dict(row)
+    for field in model._meta.concrete_fields:
+        before, after = owners.get(field.related_model, (None, None))
+        if after is not None and row[str(field.column)] == before:
+            changed[str(field.column)] = after.pk
+    return changed
+
+
+def _insert(model: type[models.Model], rows: list[dict[str, Any]]) -> None:
+    table = model._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'INSERT INTO "{table}" SELECT * FROM json_populate_recordset(NULL::"{table}", %s)'  # noqa: S608
+            " ON CONFLICT DO NOTHING",
+            [json.dumps(rows)],
+        )
