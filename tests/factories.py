@@ -18,6 +18,7 @@ from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
     CallState,
+    Job,
     Kernel,
     KernelParent,
     LlmCall,
@@ -211,8 +212,10 @@ def drive(
     rounds: int = 100,
     queues: Sequence[str] = (QUEUE,),
 ) -> Run:
-    """Advance the run and work its queue in turn, as the workers would, until it rests."""
-    source = DatabaseJobSource()
+    """Advance the run and work its queue in turn, as the workers would, until it rests: it has ended, it is paused, or
+    a round without work changed nothing, so that no later one would.
+    """
+    source, before = DatabaseJobSource(), None
     for _ in range(rounds):
         advance(run.pk)
         worked = False
@@ -221,4 +224,15 @@ def drive(
         run.refresh_from_db()
         if RunState(run.state).is_terminal or (run.state == RunState.PAUSED and not worked):
             break
+        now = None if worked else _standing(run)
+        if now is not None and now == before:
+            break
+        before = now
     return run
+
+
+def _standing(run: Run) -> object:
+    """Return what an advance could have changed."""
+    calls = tuple(run.calls.order_by("pk").values_list("pk", "state"))
+    jobs = tuple(Job.objects.order_by("pk").values_list("pk", "state"))
+    return run.state, run.finish_reason, run.events.count(), calls, jobs

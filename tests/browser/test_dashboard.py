@@ -13,8 +13,8 @@ from optimizer.calls.stream import TokenStream
 from optimizer.events.sockets import broadcast
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Guidance, Job, JobLog, Run, Team
+from tests.driven_runs import make_finished_run
 from tests.factories import make_provider, make_run
-from tests.finished_runs import make_finished_run
 from tests.llm_server import Reply, llm_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]

@@ -12,8 +12,8 @@ from optimizer.actions.finding import do_edit_finding, do_write_finding
 from optimizer.models import Run, Team
 from optimizer.synthetic.campaigns import make_settled_campaign
 from tests.browser.axe import AXE, faults_of
+from tests.driven_runs import make_finished_run
 from tests.factories import make_run
-from tests.finished_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]

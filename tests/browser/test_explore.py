@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from optimizer.models import Run, Team
 from tests.browser.axe import faults_of
-from tests.finished_runs import make_finished_run
+from tests.driven_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]

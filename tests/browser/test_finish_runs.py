@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from optimizer.models import RunState, Team
+from tests.driven_runs import make_finished_run
 from tests.factories import drive, make_run
-from tests.finished_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]

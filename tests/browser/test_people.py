@@ -12,8 +12,8 @@ from optimizer.actions.review import Place, Words, do_publish_review, do_say
 from optimizer.actions.team import do_invite, do_make_service_account, do_remove_member
 from optimizer.models import AuthorKind, Kernel, Release, ReviewVerdict, Run, TeamRole, User
 from tests.browser.axe import faults_of
+from tests.driven_runs import make_finished_run
 from tests.factories import drive, make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 from tests.optimizer.test_accounts import code_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]

@@ -14,8 +14,8 @@ import pytest
 from django.test import Client
 
 from optimizer.models import Kernel, Run, Team, TeamRole, User
+from tests.driven_runs import make_finished_run
 from tests.factories import make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 from tests.llm_server import LlmServer, llm_server
 from tests.optimizer.clients import Call, caller_of
 

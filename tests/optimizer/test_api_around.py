@@ -21,8 +21,8 @@ from optimizer.models import (
     TokenScope,
     User,
 )
+from tests.driven_runs import make_finished_run
 from tests.factories import make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 from tests.optimizer.clients import Call, caller_of
 
 pytestmark = pytest.mark.django_db

@@ -26,8 +26,8 @@ from optimizer.models import (
     User,
 )
 from runners.job import BuildReport, JobResult, JobSpec, Status
+from tests.driven_runs import make_finished_run
 from tests.factories import drive, failed_result, make_run, make_user
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"

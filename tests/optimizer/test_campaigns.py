@@ -50,6 +50,7 @@ from optimizer.queries.suites import Subset
 from optimizer.runs.evidence import evidence_of
 from runners.job import JobResult, JobSpec, StageResult, Status
 from tests.campaigns import drive_campaign, is_settling, make_campaign, make_suite, new_campaign, step, tuned
+from tests.driven_runs import make_finished_run
 from tests.factories import (
     correct_result,
     failed_result,
@@ -57,7 +58,6 @@ from tests.factories import (
     make_user,
     store_problems_and_targets,
 )
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 

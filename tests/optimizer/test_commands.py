@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Finding, Runner, Team, TeamRole, User, Webhook
+from tests.driven_runs import make_finished_run
 from tests.factories import make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,8 @@ from optimizer.events.record import SUBSCRIBERS, record
 from optimizer.models import AuditAction, AuditEntry, Release, ReviewVerdict, RunEvent
 from optimizer.runs.best import update_best
 from optimizer.runs.locking import lock_run
+from tests.driven_runs import make_finished_run
 from tests.factories import make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 

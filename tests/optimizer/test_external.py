@@ -28,6 +28,7 @@ from optimizer.queries.budgets import Budget
 from runners.job import Baseline, JobResult, JobSpec, Language, Source
 from runners.receipts import receipt
 from runners.verbs.workbook import Expected, Reported
+from tests.driven_runs import make_driven_run
 from tests.factories import correct_result, drive, fake_evaluate, make_run, make_user
 from tests.optimizer.clients import Call, caller_of
 
@@ -37,8 +38,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def run(team: Team, member: User) -> Run:
     """Return a run of the strategy `external` whose seeds are measured."""
-    made = make_run(team, member, strategy="external", budget=Budget(evaluations=6))
-    return drive(made, rounds=2)
+    return make_driven_run(2, team, member, strategy="external", budget=Budget(evaluations=6))
 
 
 def kernel(number: int = 1, **changes: Any) -> Submission:

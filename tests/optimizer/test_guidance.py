@@ -12,6 +12,7 @@ from optimizer.models import Kernel, Run, RunState, TeamRole
 from optimizer.queries.guidance import taken_by
 from optimizer.runs.history import history_of
 from optimizer.search.base import Ask
+from tests.driven_runs import make_driven_run
 from tests.factories import drive, make_kernel, make_question, make_run, make_user
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +22,7 @@ WORDS = "Keep the row in registers; do not write it back between the passes."
 @pytest.fixture
 def run() -> Run:
     """Return a run with its seeds measured."""
-    return drive(make_run(), rounds=2)
+    return make_driven_run(2)
 
 
 def solo(run: Run, node: Kernel) -> str:

@@ -19,8 +19,8 @@ from runners.job import BuildReport, CaseResult, JobResult, JobSpec, KernelResou
 from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
 from runners.targets import TARGETS, Ceilings
+from tests.driven_runs import make_finished_run
 from tests.factories import correct_result, drive, make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 
 
 def report(*kernels: KernelResources) -> BuildReport:

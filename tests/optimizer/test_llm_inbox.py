@@ -18,7 +18,8 @@ from optimizer.calls.worker import answer
 from optimizer.models import ApiToken, CallState, LlmCall, Run, TeamRole, TokenScope, User
 from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
-from tests.factories import drive, make_run, make_team, make_user
+from tests.driven_runs import make_driven_run
+from tests.factories import drive, make_user
 from tests.optimizer.clients import flowing, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -32,13 +33,12 @@ def prompt() -> LlmCall:
 
 
 def waiting_prompt(**default: Any) -> LlmCall:
-    run = make_run(
-        make_team(),
+    run = make_driven_run(
+        12,
         strategy="sampling",
         providers={"default": {"provider": "inbox"} | default},
         budget=Budget(evaluations=4),
     )
-    drive(run, rounds=12)
     call = LlmCall.objects.get(run=run)
     answer(call.pk)
     call.refresh_from_db()

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 
 from optimizer.models import Evaluation, Kernel, KernelParent
+from tests.driven_runs import make_finished_run
 from tests.factories import make_kernel, make_run
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 MIGRATION = import_module("optimizer.migrations.0016_opponents_and_copies")

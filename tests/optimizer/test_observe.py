@@ -15,6 +15,7 @@ from django.core.management.base import CommandError
 from optimizer.models import EvaluationState, Run, RunState, Team, User
 from optimizer.observing.folder import VERDICTS, ObservedFolder
 from optimizer.queries.budgets import Budget
+from tests.driven_runs import make_driven_run
 from tests.factories import drive, make_run
 
 pytestmark = pytest.mark.django_db
@@ -22,8 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def run(team: Team, member: User) -> Run:
-    made = make_run(team, member, strategy="external", budget=Budget(evaluations=20))
-    return drive(made, rounds=2)
+    return make_driven_run(2, team, member, strategy="external", budget=Budget(evaluations=20))
 
 
 @pytest.fixture

@@ -38,8 +38,8 @@ from optimizer.runs.best import update_best
 from optimizer.runs.evidence import Evidence, Standing
 from optimizer.runs.locking import lock_run
 from runners.job import Effort, JobSpec, Verdict
+from tests.driven_runs import make_finished_run
 from tests.factories import correct_result, drive, fake_evaluate, make_user
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 

@@ -49,8 +49,8 @@ from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
 from runners import wire
 from runners.job import BuildReport, JobResult, JobSpec, Status
+from tests.driven_runs import make_finished_run
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 from tests.optimizer.clients import caller_of
 
 pytestmark = pytest.mark.django_db

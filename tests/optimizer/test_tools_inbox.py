@@ -37,6 +37,7 @@ from optimizer.models import (
 from optimizer.runs.dispatch import spec_from
 from optimizer.tools.catalogue import TOOLS, Tool
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, StageResult, Status
+from tests.driven_runs import make_driven_run
 from tests.factories import drive, fake_evaluate, make_run, make_team, make_user
 from tests.optimizer.clients import Call, caller_of
 
@@ -53,9 +54,9 @@ int y;
 
 
 def tool_run(**settings: Any) -> Run:
-    """Return a run whose writers have tools, with the inbox as provider."""
-    return make_run(
-        make_team(),
+    """Return a run whose writers have tools, with the inbox as provider, and whose first prompt was asked."""
+    return make_driven_run(
+        12,
         strategy="sampling",
         settings={"tools": "build"} | settings,
         providers={"default": {"provider": "inbox"}},
@@ -65,7 +66,6 @@ def tool_run(**settings: Any) -> Run:
 
 def waiting(run: Run) -> LlmCall:
     """Return the run's first prompt, waiting for an answer."""
-    drive(run, rounds=12)
     call = LlmCall.objects.filter(run=run, state=CallState.QUEUED).first()
     if call is not None:
         answer(call.pk)

@@ -41,8 +41,8 @@ from runners.job import (
     Verdict,
 )
 from runners.job_source import RunnerCard
+from tests.driven_runs import make_finished_run
 from tests.factories import correct_result, drive, fake_time_us, make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 from tests.optimizer.clients import Call
 
 pytestmark = pytest.mark.django_db

@@ -17,8 +17,8 @@ from optimizer.queries.budgets import Budget
 from optimizer.views.feed import REPLAYED
 from optimizer.views.glossary import TERMS
 from runners.job import Status
+from tests.driven_runs import make_finished_run
 from tests.factories import drive, failed_result, make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 
 pytestmark = pytest.mark.django_db
 

@@ -30,8 +30,8 @@ from optimizer.models import (
     Webhook,
 )
 from tests.campaigns import make_campaign
+from tests.driven_runs import make_finished_run
 from tests.factories import drive, make_run, make_team, make_user
-from tests.finished_runs import make_finished_run
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ from optimizer.models import (
 from optimizer.queries.receipts import installation_public_key
 from optimizer.upkeep.retention import drop
 from runners.log_context import WorkFilter, about
+from tests.driven_runs import make_finished_run
 from tests.factories import QUEUE, make_run
-from tests.finished_runs import make_finished_run
 
 NOW = timezone.now
 

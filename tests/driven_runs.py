@@ -1,7 +1,7 @@
-"""Make finished runs from the rows of one that was driven to its end once in this process.
+"""Make driven runs from the rows of one that was driven once in this process.
 
-To drive a run takes five hundred queries, and most tests of what is shown of a finished run do not care how it got
-there. Tests of the loop itself call `drive`.
+To drive a run to its end takes five hundred queries, and most tests of what is shown of a run, or of what happens to it
+later, do not care how it got there. Tests of the loop itself call `drive`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from typing import Any
 from django.apps import apps
 from django.db import connection, models, transaction
 
-from optimizer.models import ProblemVersion, Run, Team, User
+from optimizer.models import AuditEntry, ProblemVersion, Run, Team, User
 from optimizer.queries import compiled_ahead
 from optimizer.runs import drift, history
 from tests.factories import drive, make_run, make_team, make_user, store_problems_and_targets
 
+ROUNDS = 100
+"""More than any run takes to its end."""
 KEPT_BY_KEY = (history._finished_view, drift._anchor, compiled_ahead._finished)
 """What a process remembers of a row under its primary key, which a copy has in common with the one before."""
 
 
 @dataclass(frozen=True)
 class Driven:
-    """Hold the rows of one finished run: by model, as PostgreSQL writes them in JSON."""
+    """Hold the rows of one run: by model, as PostgreSQL writes them in JSON."""
 
     run: int
     team: int
@@ -38,14 +40,19 @@ _driven: dict[Hashable, Driven] = {}
 
 
 def make_finished_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
-    """Create a run as `drive(make_run(team, user, **changes))` leaves it.
+    """Create a run as `drive(make_run(team, user, **changes))` leaves it, see `make_driven_run`."""
+    return make_driven_run(ROUNDS, team, user, **changes)
+
+
+def make_driven_run(rounds: int, team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
+    """Create a run as `drive(make_run(team, user, **changes), rounds=rounds)` leaves it.
 
     A copy has the primary keys of the run that was driven, which was rolled back. The second one of a test is a copy of
     a second run, and so on.
     """
     store_problems_and_targets()
-    like = (_problem(), user is not None, *sorted((name, repr(value)) for name, value in changes.items()))
-    driven = next(one for one in _alike(like, user is not None, changes) if not _exists(one.run))
+    like = (_problem(), rounds, user is not None, *sorted((name, repr(value)) for name, value in changes.items()))
+    driven = next(one for one in _alike(like, rounds, user is not None, changes) if not _exists(one.run))
     team = team or make_team()
     for kept in KEPT_BY_KEY:
         kept.cache_clear()
@@ -54,11 +61,11 @@ def make_finished_run(team: Team | None = None, user: User | None = None, **chan
     return Run.objects.get(pk=driven.run)
 
 
-def _alike(like: Hashable, has_user: bool, changes: Mapping[str, Any]) -> Iterator[Driven]:
+def _alike(like: Hashable, rounds: int, has_user: bool, changes: Mapping[str, Any]) -> Iterator[Driven]:
     """Yield the runs that were driven with these settings, then further ones."""
     for number in count():
         if (number, like) not in _driven:
-            _driven[number, like] = _drive_and_roll_back(has_user, changes)
+            _driven[number, like] = _drive_and_roll_back(rounds, has_user, changes)
         yield _driven[number, like]
 
 
@@ -71,15 +78,15 @@ def _exists(run: int) -> bool:
     return Run.objects.filter(pk=run).exists()
 
 
-def _drive_and_roll_back(has_user: bool, changes: Mapping[str, Any]) -> Driven:
-    """Drive a run to its end and read its rows."""
+def _drive_and_roll_back(rounds: int, has_user: bool, changes: Mapping[str, Any]) -> Driven:
+    """Drive a run and read its rows."""
     around = transaction.atomic()
     around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
     with around:
         team = make_team()
         user = make_user(team) if has_user else None
         last = {model: _last_key(model) for model in _tables()}
-        run = drive(make_run(team, user, **changes))
+        run = drive(make_run(team, user, **changes), rounds=rounds)
         rows = {model: _rows_after(model, key) for model, key in last.items()}
         transaction.set_rollback(True)
     return Driven(
@@ -119,6 +126,10 @@ def _given_to(
         before, after = owners.get(field.related_model, (None, None))
         if after is not None and row[str(field.column)] == before:
             changed[str(field.column)] = after.pk
+    if model is AuditEntry:  # it outlives teams and people, so it names them without foreign keys
+        changed |= {"team_id": team.pk, "team_name": team.name}
+        if user is not None and row["actor_id"] == driven.user:
+            changed |= {"actor_id": user.pk, "actor_name": user.username}
     return changed
 
 
