@@ -13,6 +13,7 @@ from optimizer.models import Campaign, CampaignState, Problem, Run, Suite, Suite
 from optimizer.queries.budgets import Budget
 from runners.job import JobResult
 from runners.worker import work_once
+from tests.driven_runs import copy_of
 from tests.factories import QUEUE, fake_evaluate, make_team, store_problems_and_targets
 
 PROBLEMS = ("softmax_rows", "layernorm_residual")
@@ -92,3 +93,21 @@ def drive_campaign(
 def is_settling(campaign: Campaign) -> bool:
     """Return whether the settling has begun."""
     return campaign.state == CampaignState.SETTLING
+
+
+def make_settling_campaign(team: Team) -> Campaign:
+    """Create a campaign as `drive_campaign(make_campaign(team), until=is_settling)` leaves it, see `copy_of`."""
+
+    def make(team: Team, user: User | None) -> Campaign:
+        return drive_campaign(make_campaign(team, user), until=is_settling)
+
+    return Campaign.objects.get(pk=copy_of("settling campaign", make, team, None))
+
+
+def make_finished_campaign(team: Team) -> Campaign:
+    """Create a campaign as `drive_campaign(make_campaign(team))` leaves it, see `copy_of`."""
+
+    def make(team: Team, user: User | None) -> Campaign:
+        return drive_campaign(make_campaign(team, user))
+
+    return Campaign.objects.get(pk=copy_of("finished campaign", make, team, None))

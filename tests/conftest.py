@@ -34,6 +34,7 @@ from kernelsci_site.static_finders import NPM_FOLDER
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
 from tests.browser.chromium import LAUNCH, PROGRAM, SHELL
+from tests.flushing import use_deletes
 from tests.leftovers import restored
 from tests.parallel import GroupScheduling, write_groups
 from tests.parties import EVALUATES, ORDINARY, TIMING, Place
@@ -253,10 +254,11 @@ def django_db_modify_db_settings(servers: None) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> None:
-    """Have nobody write permissions and content types again after a test that commits.
+    """Have nobody write permissions and content types again after a test that commits, and rows deleted then.
 
-    That takes a hundred queries, more than most of these tests, and nothing of ours reads them.
+    The former takes a hundred queries, more than most of these tests, and nothing of ours reads them.
     """
+    use_deletes()
     post_migrate.disconnect(create_contenttypes)
     post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
 

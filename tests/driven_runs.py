@@ -1,4 +1,4 @@
-"""Make driven runs from the rows of one that was driven once in this process.
+"""Make driven runs and campaigns from the rows of one that was driven once in this process.
 
 To drive a run to its end takes five hundred queries, and most tests of what is shown of a run, or of what happens to it
 later, do not care how it got there. Tests of the loop itself call `drive`.
@@ -7,7 +7,7 @@ later, do not care how it got there. Tests of the loop itself call `drive`.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -26,11 +26,15 @@ KEPT_BY_KEY = (history._finished_view, drift._anchor, compiled_ahead._finished)
 """What a process remembers of a row under its primary key, which a copy has in common with the one before."""
 
 
+Make = Callable[[Team, User | None], models.Model]
+"""What drives a run or campaign of a team, started by a person or by nobody, and returns it."""
+
+
 @dataclass(frozen=True)
 class Driven:
-    """Hold the rows of one run: by model, as PostgreSQL writes them in JSON."""
+    """Hold the rows that were made: by model, as PostgreSQL writes them in JSON."""
 
-    run: int
+    root: models.Model
     team: int
     user: int | None
     rows: Mapping[type[models.Model], list[dict[str, Any]]]
@@ -40,58 +44,70 @@ _driven: dict[Hashable, Driven] = {}
 
 
 def make_finished_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
-    """Create a run as `drive(make_run(team, user, **changes))` leaves it, see `make_driven_run`."""
+    """Create a run as `drive(make_run(team, user, **changes))` leaves it, see `copy_of`."""
     return make_driven_run(ROUNDS, team, user, **changes)
 
 
 def make_driven_run(rounds: int, team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
-    """Create a run as `drive(make_run(team, user, **changes), rounds=rounds)` leaves it.
+    """Create a run as `drive(make_run(team, user, **changes), rounds=rounds)` leaves it, see `copy_of`."""
 
-    A copy has the primary keys of the run that was driven, which was rolled back. The second one of a test is a copy of
-    a second run, and so on.
+    def make(team: Team, user: User | None) -> Run:
+        return drive(make_run(team, user, **changes), rounds=rounds)
+
+    like = ("run", rounds, *sorted((name, repr(value)) for name, value in changes.items()))
+    return Run.objects.get(pk=copy_of(like, make, team, user))
+
+
+def copy_of(like: Hashable, make: Make, team: Team | None, user: User | None) -> int:
+    """Insert the rows that `make` makes, and return the primary key of what it returns.
+
+    `like` tells different makers apart. `make` is called at the first copy in this process, so patch nothing before. A
+    copy has the primary keys of what was made then, which was rolled back. The second copy of a test is one of what a
+    second call made, and so on.
     """
     store_problems_and_targets()
-    like = (_problem(), rounds, user is not None, *sorted((name, repr(value)) for name, value in changes.items()))
-    driven = next(one for one in _alike(like, rounds, user is not None, changes) if not _exists(one.run))
+    like = (like, user is not None, _problems())
+    driven = next(one for one in _alike(like, make, user is not None) if not _is_there(one.root))
     team = team or make_team()
     for kept in KEPT_BY_KEY:
         kept.cache_clear()
-    for model, rows in driven.rows.items():
-        _insert(model, [_given_to(row, model, driven, team, user) for row in rows])
-    return Run.objects.get(pk=driven.run)
+    with transaction.atomic():  # foreign keys are checked at its end, so tables come in any order
+        for model, rows in driven.rows.items():
+            _insert(model, [_given_to(row, model, driven, team, user) for row in rows])
+    return int(driven.root.pk)
 
 
-def _alike(like: Hashable, rounds: int, has_user: bool, changes: Mapping[str, Any]) -> Iterator[Driven]:
-    """Yield the runs that were driven with these settings, then further ones."""
+def _alike(like: Hashable, make: Make, has_user: bool) -> Iterator[Driven]:
+    """Yield what was made in this way, then further ones."""
     for number in count():
         if (number, like) not in _driven:
-            _driven[number, like] = _drive_and_roll_back(rounds, has_user, changes)
+            _driven[number, like] = _make_and_roll_back(make, has_user)
         yield _driven[number, like]
 
 
-def _problem() -> int:
-    """Return the key of the problem's version, which is another one where a test stored the problems itself."""
-    return ProblemVersion.objects.filter(problem__slug="softmax_rows").latest("number").pk
+def _problems() -> tuple[int, ...]:
+    """Return the keys of the shipped problems' versions, which are others where a test stored the problems itself."""
+    return tuple(
+        ProblemVersion.objects.filter(problem__origin="shipped").values_list("pk", flat=True).order_by("pk")
+    )
 
 
-def _exists(run: int) -> bool:
-    return Run.objects.filter(pk=run).exists()
+def _is_there(root: models.Model) -> bool:
+    return type(root)._default_manager.filter(pk=root.pk).exists()
 
 
-def _drive_and_roll_back(rounds: int, has_user: bool, changes: Mapping[str, Any]) -> Driven:
-    """Drive a run and read its rows."""
+def _make_and_roll_back(make: Make, has_user: bool) -> Driven:
+    """Make something in a team of its own, read the rows and roll them back."""
     around = transaction.atomic()
     around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
     with around:
         team = make_team()
         user = make_user(team) if has_user else None
         last = {model: _last_key(model) for model in _tables()}
-        run = drive(make_run(team, user, **changes), rounds=rounds)
-        rows = {model: _rows_after(model, key) for model, key in last.items()}
+        root = make(team, user)
+        found = {model: _rows_after(model, key) for model, key in last.items()}
         transaction.set_rollback(True)
-    return Driven(
-        run.pk, team.pk, user.pk if user else None, {model: found for model, found in rows.items() if found}
-    )
+    return Driven(root, team.pk, user.pk if user else None, {model: rows for model, rows in found.items() if rows})
 
 
 def _tables() -> list[type[models.Model]]:

@@ -49,7 +49,16 @@ from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.queries.suites import Subset
 from optimizer.runs.evidence import evidence_of
 from runners.job import JobResult, JobSpec, StageResult, Status
-from tests.campaigns import drive_campaign, is_settling, make_campaign, make_suite, new_campaign, step, tuned
+from tests.campaigns import (
+    drive_campaign,
+    make_campaign,
+    make_finished_campaign,
+    make_settling_campaign,
+    make_suite,
+    new_campaign,
+    step,
+    tuned,
+)
 from tests.driven_runs import make_finished_run
 from tests.factories import (
     correct_result,
@@ -84,7 +93,7 @@ def test_every_combination_runs_once_and_is_settled_against_every_baseline(team:
 
 
 def test_settling_times_the_winners_of_a_problem_together_one_problem_after_the_other(team: Team) -> None:
-    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    campaign = make_settling_campaign(team)
     order: list[int] = []
 
     def watch(spec: JobSpec, **options: Any) -> JobResult:
@@ -101,7 +110,7 @@ def test_settling_times_the_winners_of_a_problem_together_one_problem_after_the_
 
 
 def test_settling_changes_neither_the_leader_nor_the_spending_of_a_run(team: Team) -> None:
-    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    campaign = make_settling_campaign(team)
     before = list(Run.objects.order_by("pk").values("best_kernel", "best_speedup", "spent_device_s"))
 
     def slower(spec: JobSpec, **_: Any) -> JobResult:
@@ -115,13 +124,13 @@ def test_settling_changes_neither_the_leader_nor_the_spending_of_a_run(team: Tea
 
 
 def test_only_settled_problems_count_while_a_campaign_runs(team: Team) -> None:
-    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    campaign = make_settling_campaign(team)
     scores = results_of(campaign).scores("torch_eager")
     assert all(math.isnan(value) for matrix in scores.values() for value in matrix.ravel())
 
 
 def test_a_kernel_that_fails_the_settling_counts_as_none(team: Team) -> None:
-    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    campaign = make_settling_campaign(team)
 
     def wrong(spec: JobSpec, **_: Any) -> JobResult:
         return failed_result(spec, Status.INCORRECT)
@@ -223,9 +232,8 @@ def _dying(real: Callable[..., Any], rng: random.Random) -> Callable[..., Any]:
 
 
 def test_the_same_campaign_disturbed_gives_the_same_results(team: Team) -> None:
-    suite = make_suite()
-    calm = drive_campaign(make_campaign(team, suite=suite))
-    rough = make_campaign(team, suite=suite, parallel_runs=3)
+    calm = make_finished_campaign(team)
+    rough = make_campaign(team, suite=calm.suite, parallel_runs=3)
     rng = random.Random(1)
     for _ in range(2000):
         step(rough, jobs=rng.randint(0, 3))
@@ -336,7 +344,8 @@ def test_a_run_that_a_person_pauses_takes_no_place_and_stays_theirs(team: Team, 
     do_pause_run(member, paused)
     do_pause_campaign(member, campaign)
     do_resume_campaign(member, campaign)
-    for _ in range(100):
+    drive_campaign(campaign, until=lambda one: one.cells.filter(is_closed=True).count() == 7)
+    for _ in range(3):
         step(campaign)
     paused.refresh_from_db()
     assert paused.state == RunState.PAUSED
@@ -366,7 +375,7 @@ def test_stopping_in_the_search_ends_its_runs_and_settles_nothing(team: Team, me
 
 
 def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member: User) -> None:
-    campaign = drive_campaign(make_campaign(team, member), until=is_settling)
+    campaign = make_settling_campaign(team)
     # The first problem's four timings, and one of the next.
     for _ in range(3):
         step(campaign, jobs=0)
@@ -443,7 +452,7 @@ def test_a_viewer_starts_no_campaign(team: Team) -> None:
 
 
 def test_costs_to_reach_a_speedup_follow_from_the_runs(team: Team) -> None:
-    campaign = drive_campaign(make_campaign(team))
+    campaign = make_finished_campaign(team)
     for one in costs_of(campaign, results_of(campaign), goals=[1.0]):
         cells = [cell for cell in campaign.cells.all() if cell.configuration_id == one.configuration.pk]
         reached = [next((s for s in cell.steps if s["speedup"] >= 1.0), None) for cell in cells]
@@ -453,7 +462,7 @@ def test_costs_to_reach_a_speedup_follow_from_the_runs(team: Team) -> None:
 
 
 def test_steps_of_a_run_rise_and_end_at_its_winner(team: Team) -> None:
-    drive_campaign(make_campaign(team))
+    make_finished_campaign(team)
     for cell in CampaignCell.objects.select_related("run__best_kernel__evaluation"):
         speedups = [point["speedup"] for point in cell.steps]
         assert speedups == sorted(speedups)
