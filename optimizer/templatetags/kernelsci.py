@@ -72,6 +72,12 @@ def verdict_badge(verdict: str) -> SafeString:
 
 
 @register.filter
+def thousands(number: int | None) -> str:
+    """Return a whole number with its thousands apart, `4,497,000`, and a dash without one."""
+    return NOTHING if number is None else f"{number:,}"
+
+
+@register.filter
 def language(key: Any) -> str:
     """Return the name of a language, or names in a row for several: `C++, Triton`. Unknown ones stay as they are."""
     keys = [key] if isinstance(key, str) else key or []

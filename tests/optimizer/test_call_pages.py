@@ -82,7 +82,7 @@ def test_the_list_holds_every_call_and_adds_them_up(pages: Client, run: Run) -> 
     make_call(run)
     make_call(run, "r1.select", role="selector", cost_usd=None)
     everything = pages.get(f"/runs/{run.pk}/calls/").content.decode()
-    assert "r1.design" in everything and "r1.select" in everything and "3090" in everything
+    assert "r1.design" in everything and "r1.select" in everything and "3,090" in everything
     assert "without 1 call of unknown price" in everything
     narrowed = pages.get(f"/runs/{run.pk}/calls/?role=selector").content.decode()
     assert "r1.select" in narrowed and "r1.design</a>" not in narrowed
@@ -96,7 +96,7 @@ def test_rounds_fold_with_their_totals_and_the_latest_is_open(pages: Client, run
     folds = re.findall(r'data-fold="\d+/(Round \d)" (checked)?', said)
     assert folds == [("Round 2", "checked"), ("Round 1", "")]
     heads = re.findall(r'<tr class="group">(.*?)</tr>', said)
-    assert "1 retry" in heads[0] and "1 failed" in heads[0] and ">2400<" in heads[0]
+    assert "1 retry" in heads[0] and "1 failed" in heads[0] and ">2,400<" in heads[0]
     assert "retry" not in heads[1] and "$0.0123" in heads[1]
 
 
