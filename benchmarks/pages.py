@@ -37,7 +37,19 @@ from django.test.utils import CaptureQueriesContext  # noqa: E402
 
 from kernelsci_site.garbage import freeze_loaded_objects  # noqa: E402
 from optimizer.management.commands.load_scale import TEAM  # noqa: E402
-from optimizer.models import Campaign, Kernel, Measurement, Membership, Run, Team, TeamRole, User  # noqa: E402
+from optimizer.models import (  # noqa: E402
+    Campaign,
+    Kernel,
+    LlmCall,
+    Measurement,
+    Membership,
+    Run,
+    Runner,
+    Team,
+    TeamRole,
+    User,
+)
+from optimizer.synthetic.rows import WORKER  # noqa: E402
 
 GOAL_MS = 150.0
 NAMES = ("p50_ms", "p95_ms", "cpu_ms", "db_ms", "busy_p95", "queries", "kib")
@@ -120,11 +132,20 @@ def _pages() -> dict[str, Callable[[], str]]:
     )
     empty = Run.objects.filter(team__slug=TEAM, spent_evaluations=0).values_list("pk", flat=True)[0]
 
+    runner = Runner.objects.get(name=WORKER).pk
+
     def kernel() -> str:
         run = rng.choice(runs)
         return f"/runs/{run}/kernels/{rng.randrange(Kernel.objects.filter(run=run).count())}/"
 
+    def call() -> str:
+        run = rng.choice(runs)
+        known = LlmCall.objects.filter(run=run).order_by("-pk").values_list("pk", flat=True).first()
+        return f"/runs/{run}/calls/{known}/" if known else f"/runs/{run}/calls/"
+
     return {
+        "home": lambda: "/",
+        "new run": lambda: f"/runs/new/?problem={rng.choice(PROBLEMS)}",
         "runs, newest": lambda: f"/runs/?page={rng.randint(1, 20)}",
         "runs, filtered": lambda: f"/runs/?problem={rng.choice(PROBLEMS)}&state={rng.choice(STATES)}&sort=-best",
         "runs, by words": lambda: f"/runs/?q=run+{rng.randint(1, 999)}",
@@ -132,6 +153,20 @@ def _pages() -> dict[str, Callable[[], str]]:
         "run of 5,000 kernels": lambda: f"/runs/{largest[0]}/?sort=-speedup&page={rng.randint(1, 50)}",
         "run of none": lambda: f"/runs/{empty}/",
         "kernel": kernel,
+        "diff": lambda: f"{kernel()}diff/?against=parent",
+        "hypotheses": lambda: f"/runs/{rng.choice(runs)}/hypotheses/",
+        "hypotheses of 5,000": lambda: f"/runs/{largest[0]}/hypotheses/",
+        "calls": lambda: f"/runs/{rng.choice(runs)}/calls/",
+        "calls of 5,000": lambda: f"/runs/{largest[0]}/calls/?page={rng.randint(1, 40)}",
+        "call": call,
+        "plan": lambda: f"/runs/{rng.choice(runs)}/plan/",
+        "discussion": lambda: f"/runs/{rng.choice(runs)}/discussion/",
+        "runners": lambda: "/runners/",
+        "runner": lambda: f"/runners/{runner}/",
+        "problem": lambda: f"/problems/{rng.choice(PROBLEMS)}/",
+        "problems": lambda: "/problems/",
+        "inbox": lambda: "/inbox/",
+        "notifications": lambda: "/notifications/",
         "compare 8": lambda: "/runs/compare/?" + "&".join(f"run={run}" for run in rng.sample(runs, 8)),
         "search": lambda: f"/search/?q={rng.choice(WORDS)}",
         "lineage data of 2,000": lambda: f"/runs/{largest[1]}/lineage/data/",

@@ -33,6 +33,11 @@ class Language(StrEnum):
     PYTHON = "python"
 
     @property
+    def label(self) -> str:
+        """Return the name of the language for people."""
+        return {"cpp": "C++", "hip": "HIP", "cuda": "CUDA", "triton": "Triton", "python": "Python"}[self]
+
+    @property
     def suffix(self) -> str:
         """Return the file name suffix of the language, with the dot."""
         return {"cuda": ".cu", "triton": ".py", "python": ".py"}.get(self, f".{self}")

@@ -67,9 +67,20 @@ def check_upload(user: User, name: str, file_name: str, content: bytes, team: Te
         faults["source"] = f"Choose a Python file or an archive ({', '.join(ARCHIVES)})."
     if team is not None and not may_in_team(user, team, "operate"):
         faults["team"] = "Only operators and owners of the team add its problems."
+    elif hidden := _narrowed(user, name, team):
+        faults["team"] = hidden
     if faults:
         raise ValidationError(faults)
     _check_may_add(user)
+
+
+def _narrowed(user: User, name: str, team: Team | None) -> str:
+    """Say why a new version of a problem cannot be seen by fewer than its earlier ones; empty where it is not."""
+    known = Problem.objects.filter(slug=name, origin=origin_of(user)).select_related("team").first()
+    if known is None or team is None or known.team == team:
+        return ""
+    seen_by = known.team or "everybody"
+    return f"“{name}” is visible to {seen_by}, and so is every version. Choose that, or another name."
 
 
 def _check_may_add(user: User) -> None:
@@ -151,6 +162,9 @@ def do_add_uploaded_problem(user: User, upload_id: int) -> ProblemVersion:
         version, is_new = do_import_problem(bundle, origin_of(user), warnings_of(inspection), upload.team)
     except ProblemError as error:
         raise ValidationError({"name": error.complaints}) from error
+    if upload.team is None and version.problem.team is not None:
+        # Checked with the upload: a new version may be shown to more people than the earlier ones, with all of them.
+        Problem.objects.filter(pk=version.problem_id).update(team=None)
     upload.state, upload.version, upload.content, upload.inspection = UploadState.ADDED, version, b"", None
     upload.save(update_fields=["state", "version", "content", "inspection"])
     if is_new:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -19,16 +19,18 @@ from runners.job import Baseline
 TOP = 5
 
 
+def may_retime(user: User, leaders: Sequence[Leader]) -> bool:
+    """Return whether the person may have some of the first leaders timed again."""
+    return any(_operated(user, leaders))
+
+
 def do_retime_leaders(user: User, leaders: Sequence[Leader]) -> int:
     """Queue a timing in cold processes of the first five leaders, and return how many were queued.
 
     Jobs of one queue are measured one after the other, so the kernels are timed within one session. Raises
     ValidationError where the person may operate none of the runs, or where all of them wait already.
     """
-    kernels = Kernel.objects.select_related("run__team", "run__target").in_bulk([one.pk for one in leaders[:TOP]])
-    allowed = [
-        kernels[one.pk] for one in leaders[:TOP] if one.pk in kernels and may(user, kernels[one.pk].run, "operate")
-    ]
+    allowed = list(_operated(user, leaders))
     if not allowed:
         raise ValidationError("Your role does not allow re-timing these kernels.")
     with transaction.atomic():
@@ -40,6 +42,13 @@ def do_retime_leaders(user: User, leaders: Sequence[Leader]) -> int:
         for kernel in queued:
             log_action(AuditAction.LEADERS_RETIMED, user, kernel.run, kernel=kernel.number)
     return len(queued)
+
+
+def _operated(user: User, leaders: Sequence[Leader]) -> Iterator[Kernel]:
+    """Yield the kernels of the first leaders whose runs the person may operate."""
+    kernels = Kernel.objects.select_related("run__team", "run__target").in_bulk([one.pk for one in leaders[:TOP]])
+    found = [kernels[one.pk] for one in leaders[:TOP] if one.pk in kernels]
+    return (kernel for kernel in found if may(user, kernel.run, "operate"))
 
 
 def _retime(run: Run, kernel: Kernel) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from django.http import HttpRequest
@@ -30,7 +29,7 @@ class ProblemOut(Schema):
 
 
 class TargetOut(Schema):
-    """Describe a kind of hardware: peaks of the data sheet (upper bounds), and what runners measured."""
+    """Describe a kind of hardware: its peaks, which are upper bounds, and their sources."""
 
     key: str
     title: str
@@ -38,8 +37,6 @@ class TargetOut(Schema):
     peak_flops: dict[str, float]
     bandwidth: float | None
     sources: list[str]
-    measured: dict[str, Any]
-    measured_at: dt.datetime | None
 
 
 class StrategyOut(Schema):
@@ -103,6 +100,4 @@ def _target(row: Target) -> dict[str, Any]:
         "peak_flops": facts.peak_flops if facts else {},
         "bandwidth": facts.bandwidth if facts else None,
         "sources": list(facts.sources) if facts else [],
-        "measured": row.measured,
-        "measured_at": row.measured_at,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
@@ -50,7 +52,11 @@ class Finding(models.Model):
         ordering = ["pk"]
 
     def __str__(self) -> str:
-        return self.title or self.text[:60]
+        return self.get_title(60)
+
+    def get_title(self, most: int = 120) -> str:
+        """Return the title, or the beginning of the text, without the marks of a Markdown heading."""
+        return re.sub(r"^#{1,6}\s+", "", (self.title or self.text).lstrip())[:most]
 
     def get_scope(self) -> str:
         """Return in words where the finding applies, such as "MI300X, Softmax"."""

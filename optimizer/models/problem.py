@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
+from optimizer.models.search_text import PROBLEM_WORDS
 from optimizer.models.team import Membership, Team, User
 from optimizer.models.titles import TitleField
 from runners import wire
@@ -40,6 +42,9 @@ class Problem(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = ProblemQuerySet.as_manager()
+
+    class Meta:
+        indexes = [GinIndex(PROBLEM_WORDS, name="problem_words")]
 
     def __str__(self) -> str:
         return self.title

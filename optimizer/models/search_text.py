@@ -24,6 +24,5 @@ RUN_WORDS = words_of("title", "guidance")
 KERNEL_WORDS = words_of("title", "report", long="source")
 HYPOTHESIS_WORDS = words_of("title", "description", "rubric")
 FINDING_WORDS = words_of("title", "text")
-# Without an index: the table is small.
 PROBLEM_WORDS = words_of("title", "slug")
 COMMENT_WORDS = words_of("body")

@@ -1,7 +1,7 @@
 """Store the targets that runs and leaderboards refer to.
 
-Hardware facts are in `runners.targets`. Values that runners measured on the real device are stored here and override
-the data sheet.
+Hardware facts are in `runners.targets`; what a runner measured on its device is in the results of its jobs
+(`optimizer.queries.runners.ceilings_of`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ class Target(models.Model):
 
     key = models.SlugField(max_length=40, unique=True)
     title = models.CharField(max_length=120)
-    measured = models.JSONField(default=dict, blank=True)
-    measured_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return self.title

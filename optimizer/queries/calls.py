@@ -13,6 +13,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from optimizer.models import CallState, LlmCall
 
+_FAILED = (CallState.FAILED, CallState.UNCERTAIN)
 LONG = ("messages", "answer_text", "answer", "context_report", "context")
 
 
@@ -87,6 +88,8 @@ def _call_round(name: str, calls: Sequence[LlmCall]) -> CallRound:
     lines = [line for row in attempts.values() for line in row]
     total = {
         "count": len(lines),
+        "retries": len(lines) - len(attempts),
+        "failed": sum(row[0].call.state in _FAILED for row in attempts.values()),
         "prompt": sum(line.call.prompt_tokens or 0 for line in lines),
         "answer": sum(line.call.answer_tokens or 0 for line in lines),
         "usd": sum((line.call.cost_usd or Decimal(0) for line in lines), Decimal(0)),

@@ -1,4 +1,4 @@
-"""Gather what a campaign's page shows of its outcome, once for all who look at a campaign that has ended.
+"""Gather what a campaign's pages show of its outcome, once for all who look at a campaign that has ended.
 
 Nothing of an ended campaign changes any more, and its bootstraps take most of a page's time at thousands of runs. A
 campaign that goes on is read anew for each page.
@@ -6,20 +6,23 @@ campaign that goes on is read anew for each page.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from django.core.cache import cache
 
 from optimizer.models import Campaign, CampaignConfiguration
-from optimizer.queries.campaign_results import CellResult, Costs, Summary, costs_of, results_of
-from optimizer.queries.suite_statistics import Difference
+from optimizer.queries.campaign_results import CellResult, Costs, Results, Summary, bands_of, costs_of, results_of
+from optimizer.queries.intervals import Interval
+from optimizer.queries.suite_statistics import Band, Difference
 
 KEPT_S = 24 * 3600
 UNRESOLVED = 50
 # To be raised whenever these classes change: what an earlier version stored is then left alone.
-FORMAT = 1
+FORMAT = 2
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,36 @@ class Overview:
     unresolved_count: int
 
 
-def overview_of(campaign: Campaign, baseline: str) -> Overview:
-    """Return the overview, from the cache where the campaign has ended."""
+def overview_of(campaign: Campaign, baseline: str, results: Results | None = None) -> Overview:
+    """Return the overview, from the cache where the campaign has ended, else from `results` or the rows."""
+    return _kept(
+        campaign, f"overview/{baseline}", lambda: _read(campaign, baseline, results or results_of(campaign))
+    )
+
+
+def curves_of(campaign: Campaign, baseline: str) -> Mapping[str, Sequence[Interval]]:
+    """Return fast_p by configuration, from the cache where the campaign has ended."""
+    return _kept(campaign, f"curves/{baseline}", lambda: results_of(campaign).curves(baseline))
+
+
+def bands_against(campaign: Campaign, kind: str) -> Mapping[str, Band]:
+    """Return the best-so-far bands against one kind of spending, from the cache where the campaign has ended."""
+    return _kept(campaign, f"bands/{kind}", lambda: bands_of(campaign, results_of(campaign), kind))
+
+
+def _kept(campaign: Campaign, name: str, read: Callable[[], Found]) -> Found:
+    """Return what `read` returns, which is stored under the time of the campaign's end."""
     if not campaign.state_choice.is_terminal or campaign.finished_at is None:
-        return _read(campaign, baseline)
-    key = f"campaign-overview/{FORMAT}/{campaign.pk}/{campaign.finished_at.timestamp()}/{baseline}"
+        return read()
+    key = f"campaign/{FORMAT}/{campaign.pk}/{campaign.finished_at.timestamp()}/{name}"
     kept = cache.get(key)
     if kept is None:
-        kept = _read(campaign, baseline)
+        kept = read()
         cache.set(key, kept, KEPT_S)
-    return cast(Overview, kept)
+    return cast(Found, kept)
 
 
-def _read(campaign: Campaign, baseline: str) -> Overview:
-    results = results_of(campaign)
+def _read(campaign: Campaign, baseline: str, results: Results) -> Overview:
     unresolved = results.unresolved()
     return Overview(
         configurations=list(results.configurations),

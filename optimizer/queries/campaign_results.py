@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from django.db.models import F, FloatField, Func, JSONField, QuerySet
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Coalesce
 
 from optimizer.models import (
     Campaign,
@@ -33,8 +36,9 @@ GOALS = (1.0, 1.5, 2.0)
 COSTS = ("evaluations", "tokens", "usd", "device_s")
 _CELL = (
     "pk", "configuration_id", "problem_version_id", "name", "seed", "run_id", "is_skipped", "is_closed", "why",
-    "run__state", "run__best_speedup", "run__spent_evaluations", "run__spent_tokens", "run__spent_usd",
-    "run__spent_device_s",
+    "run__state", "run__best_speedup",
+    Coalesce("run__spent_evaluations", 0), Coalesce("run__spent_tokens", 0),
+    Coalesce(Cast("run__spent_usd", FloatField()), 0.0), Coalesce("run__spent_device_s", 0.0),
 )  # fmt: skip
 _TIMING = (
     "cell_id", "baseline", "kernel__number", "evaluation__state", "evaluation__status", "evaluation__unconfirmed",
@@ -43,8 +47,13 @@ _TIMING = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Timed:
+_OPEN = frozenset(
+    {None, EvaluationState.QUEUED.value, EvaluationState.RUNNING.value, EvaluationState.CANCELLED.value}
+)
+_JUDGING = frozenset(one.value for one in EvaluationStatus if one.judges_kernel)
+
+
+class Timed(NamedTuple):
     """Hold one settled timing of a winner. `speedup` is None where it has none that counts."""
 
     baseline: str
@@ -66,15 +75,12 @@ class Timed:
     @property
     def score(self) -> float:
         """Return the speedup, 0 for a kernel that failed the settling, NaN where nothing was measured."""
-        if self.state != EvaluationState.DONE or not self.status:
-            return math.nan
-        if not EvaluationStatus(self.status).judges_kernel:
+        if self.state != EvaluationState.DONE or self.status not in _JUDGING:
             return math.nan
         return (self.speedup or math.nan) if self.is_correct else 0.0
 
 
-@dataclass(frozen=True)
-class CellResult:
+class CellResult(NamedTuple):
     """Hold the outcome of one cell."""
 
     pk: int
@@ -92,8 +98,8 @@ class CellResult:
     tokens: int
     usd: float
     device_s: float
-    timed: Mapping[str, Timed] = field(default_factory=dict)
-    is_settled: bool = False
+    timed: Mapping[str, Timed]
+    is_settled: bool
 
     def score(self, baseline: str) -> float:
         """Return the settled speedup over a baseline, 0 without a correct kernel, NaN where nothing counts.
@@ -157,8 +163,7 @@ class Results:
     @cached_property
     def problems(self) -> list[tuple[int, str]]:
         """Return the problems as (version id, name), in the order of their names."""
-        named = {cell.problem: cell.name for cell in self.cells}
-        return sorted(named.items(), key=lambda pair: natural(pair[1]))
+        return _in_order((cell.problem, cell.name) for cell in self.cells)
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -245,16 +250,24 @@ class Costs:
     median: Mapping[str, Interval | None]
 
 
-def results_of(campaign: Campaign) -> Results:
-    """Read a campaign's cells and timings, with three queries, however many there are."""
-    timed = _timings(campaign)
-    rows = campaign.cells.order_by("order").values_list(*_CELL)
-    read = [_cell(row, timed) for row in rows]
-    pending = _unsettled(campaign, read, timed)
-    cells = [
-        CellResult(**{**cell, "is_settled": cell["is_closed"] and cell["problem"] not in pending}) for cell in read
-    ]
-    return Results(campaign, list(campaign.configurations.all()), cells)
+def results_of(campaign: Campaign, problems: Collection[int] | None = None) -> Results:
+    """Read a campaign's cells and timings with three queries, or those of some problems, by version id."""
+    cells, timings = campaign.cells.order_by("order"), campaign.timings.order_by()
+    if problems is not None:
+        cells = cells.filter(problem_version__in=problems)
+        timings = timings.filter(cell__problem_version__in=problems)
+    timed = _timings(timings)
+    rows = list(cells.values_list(*_CELL))
+    pending = _unsettled(campaign, rows, timed)
+    nothing: Mapping[str, Timed] = {}
+    # By position in `_CELL`: 0 the cell, 2 the problem, 7 whether the cell is closed.
+    read = [CellResult._make((*row, timed.get(row[0], nothing), row[7] and row[2] not in pending)) for row in rows]
+    return Results(campaign, list(campaign.configurations.all()), read)
+
+
+def problems_of(campaign: Campaign) -> list[tuple[int, str]]:
+    """Return the campaign's problems as (version id, name), in the order of their names."""
+    return _in_order(campaign.cells.order_by().values_list("problem_version", "name").distinct())
 
 
 def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOALS) -> list[Costs]:
@@ -262,7 +275,7 @@ def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOAL
 
     The figures are those of the search; a run counts as having reached the goal only if its settled speedup did too.
     """
-    steps = steps_by_cell(campaign)
+    steps = steps_by_cell(campaign, *COSTS)
     baseline = campaign.baselines[0]
     found = []
     for one in results.configurations:
@@ -275,26 +288,32 @@ def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOAL
 
 def bands_of(campaign: Campaign, results: Results, kind: str, points: int = 40) -> dict[str, Band]:
     """Return the best-so-far band of each configuration against spending of one kind."""
-    steps = steps_by_cell(campaign)
     ended = [cell for cell in results.cells if cell.is_closed]
     most = max((float(getattr(cell, kind)) for cell in ended), default=0.0)
     if most <= 0:
         return {}
     at = list(range(int(most) + 1)) if kind == "evaluations" and most <= 200 else list(np.linspace(0, most, points))
+    steps = steps_by_cell(campaign, kind)
     found = {}
     for one in results.configurations:
         seeds: dict[int, list[list[tuple[float, float]]]] = defaultdict(list)
         for cell in ended:
             if cell.configuration == one.pk:
-                seeds[cell.seed].append([(float(step[kind]), float(step["speedup"])) for step in steps[cell.pk]])
+                seeds[cell.seed].append([(spent, speedup) for speedup, spent in steps.get(cell.pk, ())])
         if seeds:
             found[one.name] = statistics.band(list(seeds.values()), at)
     return found
 
 
-def steps_by_cell(campaign: Campaign) -> dict[int, list[dict[str, Any]]]:
-    """Return the stored improvements of every cell."""
-    return dict(campaign.cells.values_list("pk", "steps"))
+def steps_by_cell(campaign: Campaign, *kinds: str) -> dict[int, list[tuple[float, ...]]]:
+    """Return the improvements of every cell that has any, in their order: the speedup, then what was spent by then."""
+    # PostgreSQL unpacks them: thousands of JSON texts would be parsed one by one here.
+    step = Func(F("steps"), function="jsonb_array_elements", output_field=JSONField(), set_returning=True)
+    columns = [Cast(KeyTextTransform(name, step), FloatField()) for name in ("speedup", *kinds)]
+    found: dict[int, list[tuple[float, ...]]] = defaultdict(list)
+    for cell, *values in campaign.cells.order_by().values_list("pk", *columns):
+        found[cell].append(tuple(values))
+    return found
 
 
 def natural(name: str) -> tuple[Any, ...]:
@@ -305,42 +324,31 @@ def natural(name: str) -> tuple[Any, ...]:
     )
 
 
-def _timings(campaign: Campaign) -> dict[int, dict[str, Timed]]:
+def _in_order(named: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    return sorted(dict(named).items(), key=lambda pair: natural(pair[1]))
+
+
+def _timings(rows: QuerySet[CampaignTiming]) -> dict[int, dict[str, Timed]]:
     found: dict[int, dict[str, Timed]] = defaultdict(dict)
-    for cell, baseline, *rest in CampaignTiming.objects.filter(campaign=campaign).values_list(*_TIMING):
-        found[cell][baseline] = Timed(baseline, *rest)
+    for cell, *rest in rows.values_list(*_TIMING):
+        timed = Timed(*rest)
+        found[cell][timed.baseline] = timed
     return found
 
 
-def _cell(row: tuple[Any, ...], timed: Mapping[int, dict[str, Timed]]) -> dict[str, Any]:
-    names = ("pk", "configuration", "problem", "name", "seed", "run", "is_skipped", "is_closed", "why", "state",
-             "found", "evaluations", "tokens", "usd", "device_s")  # fmt: skip
-    cell = dict(zip(names, row, strict=True))
-    cell |= {name: cell[name] or 0 for name in ("evaluations", "tokens", "device_s")}
-    return cell | {"usd": float(cell["usd"] or 0), "timed": timed.get(cell["pk"], {})}
-
-
 def _unsettled(
-    campaign: Campaign, cells: Sequence[Mapping[str, Any]], timed: Mapping[int, dict[str, Timed]]
+    campaign: Campaign, rows: Sequence[tuple[Any, ...]], timed: Mapping[int, dict[str, Timed]]
 ) -> set[int]:
-    """Return the problems of which a run or a timing has not ended.
+    """Return the problems of which a run or a timing has not ended; `rows` are those of `_CELL`.
 
     A problem counts as a whole: winners of which only some were timed were not timed together.
     """
-    open_states = {
-        None,
-        EvaluationState.QUEUED.value,
-        EvaluationState.RUNNING.value,
-        EvaluationState.CANCELLED.value,
-    }
     if campaign.settling_at is None:
         # A run without a kernel is known to have failed long before the others are timed, and must not count alone.
-        return {cell["problem"] for cell in cells}
-    pending = {cell["problem"] for cell in cells if not cell["is_closed"] and not cell["is_skipped"]}
-    for cell in cells:
-        if any(one.state in open_states for one in timed.get(cell["pk"], {}).values()):
-            pending.add(cell["problem"])
-    return pending
+        return {row[2] for row in rows}
+    waiting = {cell for cell, ones in timed.items() if any(one.state in _OPEN for one in ones.values())}
+    # By position in `_CELL`: 6 whether the cell is skipped, 7 whether it is closed.
+    return {row[2] for row in rows if row[0] in waiting or not (row[6] or row[7])}
 
 
 def _share(cell: CellResult, baseline: str) -> float:
@@ -351,20 +359,23 @@ def _share(cell: CellResult, baseline: str) -> float:
 
 
 def _costs(
-    one: CampaignConfiguration, goal: float, counted: Sequence[tuple[CellResult, float]], steps: Mapping[int, Any]
+    one: CampaignConfiguration,
+    goal: float,
+    counted: Sequence[tuple[CellResult, float]],
+    steps: Mapping[int, Sequence[tuple[float, ...]]],
 ) -> Costs:
-    first = [_first(steps[cell.pk], goal) if score >= goal else None for cell, score in counted]
+    first = [_first(steps.get(cell.pk, ()), goal) if score >= goal else None for cell, score in counted]
     problems = {cell.problem for cell, _ in counted}
     share = defaultdict(list)
     for (cell, _), step in zip(counted, first, strict=True):
         share[cell.problem].append(step is not None)
     reached = statistics.wilson(sum(sum(hits) / len(hits) for hits in share.values()), len(problems))
     median = {
-        kind: statistics.median_cost([None if step is None else float(step[kind]) for step in first])
-        for kind in COSTS
+        kind: statistics.median_cost([None if step is None else step[1 + n] for step in first])
+        for n, kind in enumerate(COSTS)
     }
     return Costs(one, goal, reached, median)
 
 
-def _first(steps: Sequence[Mapping[str, Any]], goal: float) -> Mapping[str, Any] | None:
-    return next((step for step in steps if step["speedup"] >= goal), None)
+def _first(steps: Sequence[tuple[float, ...]], goal: float) -> tuple[float, ...] | None:
+    return next((step for step in steps if step[0] >= goal), None)

@@ -34,7 +34,7 @@ MAX_TEXT = 200
 NEWEST = 1000
 # Among this many newest matches, those with a match in their title come first.
 RANKED = 200
-# If `RANKED` of this many newest rows match, older rows are not searched.
+# If `RANKED` of this many newest rows match, older rows are not searched; where some do, more rows are, step by step.
 RECENT = 4000
 # How much of a text is searched for its excerpt: PostgreSQL parses it again, at about 3 ms per 10,000 characters.
 EXCERPT_FROM = 20_000
@@ -157,8 +157,13 @@ def _matches(source: Source, model: type[Model], query: Query, newest: int) -> M
     """
     # Access is checked afterwards: joined into this query, it would make the planner leave the GIN index.
     rows = model._default_manager.annotate(words=source.words).filter(words=query)
-    if newest > RECENT and len(ids := _ids(rows.filter(pk__gt=newest - RECENT))) >= RANKED:
-        return Matches(ids, are_all=False)
+    reach, found = RECENT, RANKED
+    while found and reach < newest:
+        ids = _ids(rows.filter(pk__gt=newest - reach))
+        if len(ids) >= RANKED:
+            return Matches(ids, are_all=False)
+        # As far back as twice as many must be expected: fetching the rows of a word takes longest.
+        reach, found = max(2 * reach, 2 * reach * RANKED // max(1, len(ids))), len(ids)
     ids = _ids(rows)
     return Matches(ids, are_all=len(ids) < NEWEST)
 
@@ -168,11 +173,18 @@ def _seen(source: Source, rows: QuerySet[Any], query: Query, matches: Matches, l
 
     Only where too few of very many remain, words and access are combined in one query, which takes longer.
     """
-    seen = list(rows.filter(pk__in=matches.ids).order_by("-pk").values_list("pk", flat=True))
+    seen = _visible_ones(rows, matches.ids[:RANKED])
+    if len(seen) < RANKED or limit > RANKED:
+        # Some are hidden, or more are shown than are ranked: then the rest is looked at too.
+        seen += _visible_ones(rows, matches.ids[RANKED:]) if matches.ids[RANKED:] else []
     if matches.are_all or len(seen) >= limit:
         return seen
     with _bitmaps_only():
         return _ids(rows.annotate(words=source.words).filter(words=query))
+
+
+def _visible_ones(rows: QuerySet[Any], ids: Sequence[int]) -> list[int]:
+    return list(rows.filter(pk__in=ids).order_by("-pk").values_list("pk", flat=True))
 
 
 def _ids(rows: QuerySet[Any]) -> list[int]:

@@ -17,7 +17,8 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from optimizer.models import Campaign, Evaluation, EvaluationStatus
-from optimizer.queries.campaign_results import CellResult, Costs, Results, costs_of, results_of
+from optimizer.queries.campaign_overview import Overview, overview_of
+from optimizer.queries.campaign_results import CellResult, Costs, Results, results_of
 from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration
 from optimizer.queries.intervals import Interval
 from optimizer.reports.markdown import plain
@@ -31,17 +32,23 @@ COLUMNS = (
 
 
 def json_report(campaign: Campaign) -> str:
-    """Return everything as JSON: settings, statistics, comparisons, cost, and every run."""
-    results = results_of(campaign)
-    return json.dumps(as_data(campaign, results), indent=2, ensure_ascii=False, default=str, allow_nan=False)
+    """Return everything as JSON: settings, statistics, comparisons, cost, and every run on a line of its own."""
+    told = as_data(campaign, results_of(campaign))
+    rows = told.pop("runs")
+    # Python's writer of indented JSON takes three times as long, which thousands of runs would show.
+    compact = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)
+    text = json.dumps(told, indent=2, ensure_ascii=False, default=str, allow_nan=False).removesuffix("\n}")
+    lines = ",\n".join(f"    {compact.encode(row)}" for row in rows)
+    return f'{text},\n  "runs": [\n{lines}\n  ]\n}}'
 
 
 def as_data(campaign: Campaign, results: Results) -> dict[str, Any]:
     """Return the report as plain data. Infinite costs are None with `reached` beside them."""
+    overviews = {baseline: overview_of(campaign, baseline, results) for baseline in campaign.baselines}
     return {
         **head(campaign, results),
-        "baselines": {baseline: _against(results, baseline) for baseline in campaign.baselines},
-        "cost_to_reach": [_cost(one) for one in costs_of(campaign, results)],
+        "baselines": {baseline: _against(overview) for baseline, overview in overviews.items()},
+        "cost_to_reach": [_cost(one) for one in overviews[campaign.baselines[0]].costs],
         "runs": [_row(cell, baseline) for cell in results.cells for baseline in campaign.baselines],
     }
 
@@ -108,15 +115,13 @@ def html_report(campaign: Campaign) -> str:
 def report_context(campaign: Campaign) -> dict[str, Any]:
     """Return what the HTML and Markdown reports show."""
     results = results_of(campaign)
+    overviews = [(baseline, overview_of(campaign, baseline, results)) for baseline in campaign.baselines]
     return {
         "campaign": campaign,
         "results": results,
         "head": head(campaign, results),
-        "blocks": [
-            (baseline, results.summaries(baseline), results.differences(baseline))
-            for baseline in campaign.baselines
-        ],
-        "costs": costs_of(campaign, results),
+        "blocks": [(baseline, overview.summaries, overview.differences) for baseline, overview in overviews],
+        "costs": overviews[0][1].costs,
         "unresolved": results.unresolved(),
     }
 
@@ -272,7 +277,7 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _against(results: Results, baseline: str) -> dict[str, Any]:
+def _against(overview: Overview) -> dict[str, Any]:
     return {
         "configurations": [
             {
@@ -284,7 +289,7 @@ def _against(results: Results, baseline: str) -> dict[str, Any]:
                 "geometric_mean_failures_as_1": _plain(one.geomean_all),
                 "roofline_share": _plain(one.roofline),
             }
-            for one in results.summaries(baseline)
+            for one in overview.summaries
         ],
         "comparisons": [
             {
@@ -297,7 +302,7 @@ def _against(results: Results, baseline: str) -> dict[str, Any]:
                 "shows": one.shows or None,
                 "words": one.words,
             }
-            for one in results.differences(baseline)
+            for one in overview.differences
         ],
     }
 

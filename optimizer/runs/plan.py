@@ -132,7 +132,7 @@ def _seeds(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
     for seed in problem_of(run).seeds:
         if seed.source.language in languages:
             title = seed.title or seed.name
-            yield forecast.line(title, None, Stage.NEXT, "a seed of the problem, which the search builds on", {})
+            yield forecast.line(title, None, Stage.NEXT, "seed of the problem", {})
 
 
 def _open(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
@@ -163,12 +163,12 @@ def _turn(evaluation: Evaluation) -> tuple[int, int, int]:
 
 def _why(evaluation: Evaluation) -> str:
     if evaluation.effort == Effort.CONFIRM:
-        return "a leader is measured again before the run ends"
+        return "confirms a leader"
     return {
-        "seed": "a seed of the problem, which the search builds on",
-        "person": "a person's edit",
-        "tuner": "a configuration that the sampler chose",
-    }.get(evaluation.kernel.author_kind, "a kernel that an agent wrote")
+        "seed": "seed of the problem",
+        "person": "edited by a person",
+        "tuner": "chosen by the sampler",
+    }.get(evaluation.kernel.author_kind, "written by an agent")
 
 
 def _added_up(lines: list[PlannedLine], spent_s: float, limit_s: float | None) -> Iterator[PlannedLine]:

@@ -1,4 +1,4 @@
-"""Generate the rows of a synthetic run: a family tree of kernels with outcomes, samples, hypotheses and events.
+"""Generate the rows of a synthetic run: a family tree of kernels with outcomes, samples, hypotheses, calls and events.
 
 Times follow a multiplicative random walk from parent to child. They come from a random generator and are no
 measurements: titles, sources, reasons and the sandbox column say "synthetic".
@@ -10,14 +10,17 @@ import datetime as dt
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from optimizer.events import payloads
 from optimizer.models import (
     Evaluation,
     Hypothesis,
+    Job,
     Kernel,
     KernelParent,
+    LlmCall,
     Measurement,
     Run,
     RunEvent,
@@ -26,6 +29,7 @@ from runners import wire
 from runners.job import BuildReport, CaseResult, JobResult, Speedup, StageResult, Status, Verdict
 
 MARK = "Synthetic"
+WORKER = "synthetic"
 BASELINE_US = 200.0
 SUBJECTS = ("candidate", "baseline")
 STATUSES = (Status.CORRECT,) * 14 + (Status.INCORRECT,) * 3 + (Status.BUILD_FAILED,) * 2 + (Status.TIMEOUT,)
@@ -49,6 +53,8 @@ class Keys:
     parent: int
     measurement: int
     event: int
+    call: int
+    job: int
 
 
 @dataclass
@@ -65,6 +71,8 @@ class Family:
     parents: list[KernelParent] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
+    calls: list[LlmCall] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
 
 
 class FamilyMaker:
@@ -92,6 +100,8 @@ class FamilyMaker:
         time_us = BASELINE_US if base is None else times[base] * rng.lognormvariate(-0.01, 0.12)
         at = run.created_at + dt.timedelta(seconds=20 * (number + 1))
         hypothesis = self._hypothesis(family, number, base) if base is not None else None
+        if hypothesis is not None:
+            family.calls.append(_call(run, number, self._take("call"), hypothesis.title, at))
         kernel = _kernel_row(run, number, self._take("kernel"), hypothesis, at)
         family.kernels.append(kernel)
         if base is not None:
@@ -99,6 +109,7 @@ class FamilyMaker:
             family.parents.append(KernelParent(pk=self._take("parent"), kernel_id=kernel.pk, parent_id=parent_id))
         evaluation = self._evaluation(run, kernel, status, time_us, times[base] if base is not None else None, at)
         family.evaluations.append(evaluation)
+        family.jobs.append(_job(evaluation, self._take("job"), at))
         if evaluation.speedup:
             self._measure(family, evaluation, time_us)
             if hypothesis is not None and evaluation.parent_speedup:
@@ -185,6 +196,26 @@ def _kernel_row(run: Run, number: int, pk: int, hypothesis: Hypothesis | None, a
         author_kind="agent" if hypothesis else "seed", language="cpp", source=_source(run, number, idea),
         content_hash=f"{run.pk:032x}{number:032x}", hypothesis_id=hypothesis.pk if hypothesis else None,
         tunables={"TILE": 2 ** (4 + number % 5), "UNROLL": 1 + number % 4}, created_at=at,
+    )  # fmt: skip
+
+
+def _call(run: Run, number: int, pk: int, idea: str, at: dt.datetime) -> LlmCall:
+    """Return the call whose answer would have been the kernel; three of them make a round."""
+    said = (
+        f"# {MARK} prompt\nNo model was asked.\n# Idea\n{idea}\n# Kernels so far\n" + f"- #{number}, 1.02×\n" * 20
+    )
+    return LlmCall(
+        pk=pk, run_id=run.pk, key=f"r{number // 3}.w{number % 3}", role="coder", provider="synthetic", model="none",
+        messages=[{"role": "user", "content": said}], state="answered", answer_text=f"{MARK} answer: {idea}.",
+        prompt_tokens=2000 + number % 500, answer_tokens=400 + number % 90, cost_usd=Decimal("0.0123"),
+        transport={"duration_s": 4.0 + number % 7}, created_at=at, asked_at=at, answered_at=at,
+    )  # fmt: skip
+
+
+def _job(evaluation: Evaluation, pk: int, at: dt.datetime) -> Job:
+    return Job(
+        pk=pk, evaluation_id=evaluation.pk, queue="bench.synthetic", spec={}, state="done", worker=WORKER, fence=1,
+        attempts=1, created_at=at, started_at=at, finished_at=at,
     )  # fmt: skip
 
 

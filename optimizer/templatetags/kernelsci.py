@@ -20,6 +20,7 @@ from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunS
 from optimizer.queries.timing import roofline_text
 from optimizer.text.hostile_text import plain_log
 from optimizer.views.theme import THEMES, theme_of
+from runners.job import Language
 
 register = template.Library()
 register.filter("plain_log", plain_log)
@@ -68,6 +69,20 @@ def verdict_badge(verdict: str) -> SafeString:
         return format_html('<span class="muted">{}</span>', NOTHING)
     choice = VerdictChoice(verdict)
     return badge(choice.label, choice.tone)
+
+
+@register.filter
+def thousands(number: int | None) -> str:
+    """Return a whole number with its thousands apart, `4,497,000`, and a dash without one."""
+    return NOTHING if number is None else f"{number:,}"
+
+
+@register.filter
+def language(key: Any) -> str:
+    """Return the name of a language, or names in a row for several: `C++, Triton`. Unknown ones stay as they are."""
+    keys = [key] if isinstance(key, str) else key or []
+    names = {one.value: one.label for one in Language}
+    return ", ".join(names.get(str(one), str(one)) for one in keys)
 
 
 @register.filter

@@ -19,8 +19,8 @@ from optimizer.charts import campaigns as charts
 from optimizer.forms.campaign_limits import LimitsForm
 from optimizer.models import Campaign, RetimeRound, Suite, User
 from optimizer.models.campaign import CampaignTransitionError
-from optimizer.queries.campaign_overview import overview_of
-from optimizer.queries.campaign_results import THRESHOLDS, Results, bands_of, results_of
+from optimizer.queries.campaign_overview import bands_against, curves_of, overview_of
+from optimizer.queries.campaign_results import THRESHOLDS, Results, problems_of, results_of
 from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration, total
 from optimizer.reports.campaign import FORMS
 from optimizer.reports.files import as_attachment
@@ -60,8 +60,8 @@ def campaign_page(request: HttpRequest, campaign_id: int) -> HttpResponse:
 def campaign_cells(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """List the runs of a campaign by problem."""
     campaign = access_campaign(user_of(request), campaign_id, "view")
-    results = results_of(campaign)
-    page = Paginator(results.problems, PER_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(problems_of(campaign), PER_PAGE).get_page(request.GET.get("page"))
+    results = results_of(campaign, [problem for problem, _ in page])
     baseline = _baseline(request, campaign)
     context = {
         "campaign": campaign,
@@ -78,14 +78,13 @@ def campaign_cells(request: HttpRequest, campaign_id: int) -> HttpResponse:
 def campaign_chart(request: HttpRequest, campaign_id: int, figure: str) -> HttpResponse:
     """Return a figure as plotly JSON: `fast` (against `?baseline=`), or `bands` (against `?axis=`)."""
     campaign = access_campaign(user_of(request), campaign_id, "view")
-    results = results_of(campaign)
     if figure == "fast":
-        drawn = charts.fast_p(results.curves(_baseline(request, campaign)), THRESHOLDS)
+        drawn = charts.fast_p(curves_of(campaign, _baseline(request, campaign)), THRESHOLDS)
     elif figure == "bands":
         axis = request.GET.get("axis", "evaluations")
         if axis not in charts.SPENDING:
             raise Http404("There is no such axis.")
-        drawn = charts.bands(bands_of(campaign, results, axis), axis)
+        drawn = charts.bands(bands_against(campaign, axis), axis)
     else:
         raise Http404("There is no such figure.")
     return HttpResponse(drawn.to_json(), content_type="application/json")

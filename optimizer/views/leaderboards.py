@@ -14,7 +14,7 @@ from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from optimizer.actions.ranking import TOP, do_retime_leaders
+from optimizer.actions.ranking import TOP, do_retime_leaders, may_retime
 from optimizer.charts import cost as charts
 from optimizer.models import Problem, Target
 from optimizer.queries.cost import Cost, costs_of
@@ -46,6 +46,7 @@ def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
     user = user_of(request)
     baselines = baselines_of(user, problem, target, version)
     baseline = baseline if baseline in baselines else next(iter(baselines), "")
+    leaders = leaders_of(user, problem, target, version, baseline)
     context = {
         "problem": problem,
         "target": target,
@@ -53,7 +54,8 @@ def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
         "version": version,
         "baselines": baselines,
         "baseline": baseline,
-        "leaders": leaders_of(user, problem, target, version, baseline),
+        "leaders": leaders,
+        "may_retime": len(leaders) > 1 and may_retime(user, leaders),
         "cost_axes": charts.axes_for(costs_of(user, problem, target, version, baseline)),
         "top": TOP,
         "published": published_for(problem.slug, target.key),

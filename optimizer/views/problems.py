@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from optimizer.charts.cost import axes_for
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
 from optimizer.queries.cost import Cost, costs_of
-from optimizer.queries.leaderboard import Leader, leaders_of
+from optimizer.queries.leaderboard import Leader, leaders_by_target
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
@@ -104,6 +104,7 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
 
 def _boards(user: User, problem: Problem, version: int) -> list[tuple[Target, list[Leader]]]:
     """Return the first of each target's leaderboard, as its own page ranks them, the longest board first."""
-    targets = Target.objects.filter(runs__problem_version__problem=problem).distinct().order_by("title")
-    boards = [(target, leaders_of(user, problem, target, version)[:LEADERS]) for target in targets]
-    return sorted(((target, leaders) for target, leaders in boards if leaders), key=lambda board: -len(board[1]))
+    leaders = leaders_by_target(user, problem, version)
+    targets = Target.objects.filter(pk__in=leaders).order_by("title")
+    boards = [(target, leaders[target.pk][:LEADERS]) for target in targets]
+    return sorted(boards, key=lambda board: -len(board[1]))

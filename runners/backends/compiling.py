@@ -59,7 +59,9 @@ def compile_source(
     done = run([*command, str(source), "-o", str(product)], policy(request, (source,), out, tools or Toolbox()))
     # The compiler's folder is writable by hostile code, which could have put a link to any file there.
     made = done.ok and product.is_file() and not product.is_symlink()
-    return Compiled(product if made else None, log_of(done, request.limits.build_s), time.monotonic() - started)
+    # The temporary folder tells nobody anything, and differs from build to build of one text.
+    log = log_of(done, request.limits.build_s).replace(f"{request.folder}/", "")
+    return Compiled(product if made else None, log, time.monotonic() - started)
 
 
 def policy(request: BuildRequest, read_only: tuple[Path, ...], out: Path, tools: Toolbox) -> SandboxPolicy:

@@ -42,7 +42,7 @@ class CppBackend(NativeBackend):
     """Build with g++ or clang++, whichever KERNELSCI_CXX names or the machine has."""
 
     language = Language.CPP
-    title = "C++"
+    title = Language.CPP.label
     source_name = "kernel.cpp"
     default_flags = ("-O3", "-march=native")
     default_standard = "-std=c++20"

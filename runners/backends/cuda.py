@@ -38,7 +38,7 @@ class CudaBackend(NativeBackend):
     """Build with nvcc."""
 
     language = Language.CUDA
-    title = "CUDA"
+    title = Language.CUDA.label
     vendor = "nvidia"
     vendor_title = "NVIDIA"
     source_name = "kernel.cu"

@@ -36,7 +36,7 @@ class HipBackend(NativeBackend):
     """Build with hipcc; without it, check the device code with clang."""
 
     language = Language.HIP
-    title = "HIP"
+    title = Language.HIP.label
     vendor = "amd"
     vendor_title = "AMD"
     source_name = "kernel.hip"

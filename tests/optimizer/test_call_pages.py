@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -81,10 +82,29 @@ def test_the_list_holds_every_call_and_adds_them_up(pages: Client, run: Run) -> 
     make_call(run)
     make_call(run, "r1.select", role="selector", cost_usd=None)
     everything = pages.get(f"/runs/{run.pk}/calls/").content.decode()
-    assert "r1.design" in everything and "r1.select" in everything and "3090" in everything
+    assert "r1.design" in everything and "r1.select" in everything and "3,090" in everything
     assert "without 1 call of unknown price" in everything
     narrowed = pages.get(f"/runs/{run.pk}/calls/?role=selector").content.decode()
     assert "r1.select" in narrowed and "r1.design</a>" not in narrowed
+
+
+def test_rounds_fold_with_their_totals_and_the_latest_is_open(pages: Client, run: Run) -> None:
+    make_call(run)
+    make_call(run, "r2.design", state=CallState.FAILED, cost_usd=None)
+    make_call(run, "r2.design", attempt=2, state=CallState.FAILED, cost_usd=None)
+    said = flowing(pages.get(f"/runs/{run.pk}/calls/").content.decode())
+    folds = re.findall(r'data-fold="\d+/(Round \d)" (checked)?', said)
+    assert folds == [("Round 2", "checked"), ("Round 1", "")]
+    heads = re.findall(r'<tr class="group">(.*?)</tr>', said)
+    assert "1 retry" in heads[0] and "1 failed" in heads[0] and ">2,400<" in heads[0]
+    assert "retry" not in heads[1] and "$0.0123" in heads[1]
+
+
+def test_an_open_list_of_calls_is_loaded_again_and_that_of_an_ended_run_is_not(pages: Client, run: Run) -> None:
+    make_call(run)
+    assert 'hx-select="#call-list"' in pages.get(f"/runs/{run.pk}/calls/").content.decode()
+    Run.objects.filter(pk=run.pk).update(state="finished")
+    assert 'hx-select="#call-list"' not in pages.get(f"/runs/{run.pk}/calls/").content.decode()
 
 
 def test_a_thousand_calls_cost_no_more_queries_than_one(

@@ -18,10 +18,13 @@ from django.utils.html import strip_tags
 from optimizer.actions.suite import NewEntry, NewSuite, do_store_suite
 from optimizer.models import Campaign, CampaignState, IdempotencyKey, Problem, Run, Suite, Team, User
 from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
+from optimizer.queries import campaign_overview
+from optimizer.queries.campaign_results import results_of
 from optimizer.queries.suites import Subset, UnknownNameError, chosen
 from optimizer.reports import campaign as reports
 from optimizer.search import STRATEGIES
 from optimizer.search.ablations import SETS
+from optimizer.views import campaigns as views
 from tests.campaigns import drive_campaign, make_campaign, make_suite, tuned
 from tests.factories import make_team, make_user, store_problems_and_targets
 from tests.optimizer.clients import Call, flowing
@@ -182,6 +185,21 @@ def test_an_ended_campaign_is_computed_once_and_its_page_stays_the_same(
     with django_assert_max_num_queries(14):
         again = reader.get(address).content.decode()
     assert _without_tokens(again) == _without_tokens(first)
+
+
+def test_a_page_of_runs_reads_its_problems_alone_and_charts_of_an_ended_campaign_are_computed_once(
+    reader: Client, done: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "PER_PAGE", 1)
+    whole = results_of(done)
+    first = reader.get(f"/campaigns/{done.pk}/runs/").context
+    assert [name for name, _ in first["rows"]] == [whole.problems[0][1]]
+    assert {cell.problem for cell in first["results"].cells} == {whole.problems[0][0]}
+    assert [cell for cell in whole.cells if cell.problem == whole.problems[0][0]] == first["results"].cells
+    charts = [f"/campaigns/{done.pk}/chart/{name}" for name in ("fast/", "bands/", "bands/?axis=tokens")]
+    before = [reader.get(chart).content for chart in charts]
+    monkeypatch.setattr(campaign_overview, "results_of", lambda campaign: pytest.fail("read again"))
+    assert [reader.get(chart).content for chart in charts] == before
 
 
 def test_a_live_campaign_is_read_anew_for_every_page(client: Client, team: Team, member: User) -> None:

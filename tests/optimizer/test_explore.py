@@ -6,6 +6,7 @@ import io
 import json
 import re
 import zipfile
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,16 +15,17 @@ from django.urls import reverse
 
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
 from optimizer.calls.prepare import knowledge_of
-from optimizer.models import Finding, Hypothesis, Kernel, Problem, Run, Target, Team, TeamRole, User
+from optimizer.models import Evaluation, Finding, Hypothesis, Kernel, Problem, Run, Target, Team, TeamRole, User
+from optimizer.queries import fulltext
 from optimizer.queries.fulltext import EXCERPT, pieces_of, query_of, search
-from optimizer.queries.leaderboard import leaders_of, published_for, published_suites
+from optimizer.queries.leaderboard import leaders_by_target, leaders_of, published_for, published_suites
 from optimizer.queries.lineage import best_path, layout, tree_of
 from optimizer.queries.parameter_importance import TrialGroup, TunedTrial, importances, spaces_of
 from optimizer.reports.facts import facts_of
 from optimizer.reports.html import html_report
 from optimizer.reports.markdown import markdown_report
 from optimizer.reports.submission import NoSubmissionError, patch_against_seed, submission
-from tests.factories import make_kernel, make_run, make_team, make_user
+from tests.factories import make_kernel, make_run, make_team, make_user, store_problems_and_targets
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
@@ -92,6 +94,54 @@ def test_words_in_a_title_come_before_newer_hits_elsewhere(run: Run, member: Use
     titled = named(run, "Swizzle")
     named(run, "Other", "// swizzle\n")
     assert search(member, "swizzle")["kernel"][0].title == str(titled)
+
+
+def test_a_rare_word_is_found_however_far_back_and_of_a_common_one_the_newest(
+    run: Run, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fulltext, "RECENT", 3)
+    monkeypatch.setattr(fulltext, "RANKED", 4)
+    rows = [named(run, "Zirconium" if n == 1 else f"Tile {n}", "// swizzled\n" if n % 2 else "") for n in range(20)]
+    assert [hit.title for hit in search(member, "zirconium")["kernel"]] == [str(rows[1])]
+    newest = [str(rows[n]) for n in (19, 17, 15, 13)]
+    assert [hit.title for hit in search(member, "swizzled", limit=4)["kernel"]] == newest
+    assert len(search(member, "swizzled", limit=10)["kernel"]) == 10
+    hidden = make_run(run.team, make_user(run.team), is_private=True)
+    for n in range(6):
+        named(hidden, f"Hidden {n}", "// swizzled\n")
+    assert [hit.title for hit in search(member, "swizzled", limit=4)["kernel"]] == newest
+
+
+def test_a_finding_without_a_title_is_named_by_its_text_without_the_marks_of_a_heading(team: Team) -> None:
+    assert str(Finding(text="# Tiles\nWide ones.")).startswith("Tiles")
+    assert str(Finding(title="## Notes", text="x")) == "Notes"
+    assert str(Finding(title="#pragma unroll helps", text="x")) == "#pragma unroll helps"
+
+
+def test_boards_of_all_targets_are_those_of_each_and_take_three_queries(
+    team: Team, member: User, django_assert_num_queries: Any
+) -> None:
+    store_problems_and_targets()
+    for key, baselines in (("cpu", "aab"), ("sm_90", "b")):
+        for n, baseline in enumerate(baselines):
+            started = make_run(team, member, target=Target.objects.get(key=key))
+            kernel = named(started, f"best {n}")
+            Evaluation.objects.create(
+                kernel=kernel, first_of=kernel, target=started.target, effort="full", state="done", status="correct",
+                time_us=9.0,
+            )  # fmt: skip
+            Run.objects.filter(pk=started.pk).update(
+                baseline=baseline, best_kernel=kernel, best_speedup=2.0 + n, best_speedup_low=1.9 + n,
+                best_speedup_high=2.1 + n,
+            )  # fmt: skip
+    problem = Problem.objects.get(slug="softmax_rows")
+    with django_assert_num_queries(3):
+        found = leaders_by_target(member, problem, 1)
+    assert found == {
+        target.pk: leaders_of(member, problem, target, 1)
+        for target in Target.objects.filter(key__in=["cpu", "sm_90"])
+    }
+    assert [len(leaders) for leaders in found.values()] in ([2, 1], [1, 2])
 
 
 def test_an_outsider_finds_nothing_of_ours(run: Run, team: Team, member: User) -> None:

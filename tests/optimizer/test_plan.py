@@ -210,5 +210,5 @@ def test_the_next_configurations_of_a_tuning_are_named_before_they_are_sent(team
 def test_the_command_says_in_advance_what_a_run_with_device_minutes_sends() -> None:
     out = io.StringIO()
     call_command("run", "--problem", "softmax_rows", "--device-minutes", "5", "--evaluations", "3", stdout=out)
-    assert "a seed of the problem" in out.getvalue() and "300.0 s of device time are left" in out.getvalue()
+    assert "seed of the problem" in out.getvalue() and "300.0 s of device time are left" in out.getvalue()
     assert Run.objects.get().budget_device_minutes == 5

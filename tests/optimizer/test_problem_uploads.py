@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from optimizer.actions import problem_upload
 from optimizer.actions.problem import do_import_problem
+from optimizer.actions.problem_upload import check_upload
 from optimizer.models import (
     AuditEntry,
     Problem,
@@ -58,13 +59,13 @@ def get_init_inputs():
 GOOD = MODULE.format(top="", rows=32)
 
 
-def paste(pages: Client, source: str, name: str = "my_relu") -> Any:
-    return pages.post("/problems/new/", {"name": name, "source": source})
+def paste(pages: Client, source: str, name: str = "my_relu", team: str = "") -> Any:
+    return pages.post("/problems/new/", {"name": name, "source": source, "team": team})
 
 
-def checked(pages: Client, source: str) -> Any:
+def checked(pages: Client, source: str, team: str = "") -> Any:
     """Paste a module, let a worker look at it, and return the page that its author then sees."""
-    paste(pages, source)
+    paste(pages, source, team=team)
     upload = ProblemUpload.objects.get()
     assert inspect_upload(upload.pk)
     return pages.get(f"/problems/new/{upload.pk}/")
@@ -96,16 +97,32 @@ def test_a_pasted_module_is_previewed_added_and_ready_to_run(pages: Client, memb
 def test_the_same_name_becomes_a_new_version_of_ones_own_problem_only(
     pages: Client, member: User, team: Team
 ) -> None:
-    checked(pages, GOOD)
+    checked(pages, GOOD, team.slug)
     pages.post(f"/problems/new/{ProblemUpload.objects.get().pk}/")
     paste(pages, GOOD.replace("* 2", "* 3"))
     upload = ProblemUpload.objects.get(state=UploadState.QUEUED)
     inspect_upload(upload.pk)
     assert "becomes version <b>2</b>" in pages.get(f"/problems/new/{upload.pk}/").content.decode()
+    pages.post(f"/problems/new/{upload.pk}/")
+    problem = Problem.objects.get(slug="my_relu")
+    assert problem.versions.count() == 2 and problem.team is None  # shown to everybody now, as was chosen
     pages.force_login(make_user(team, TeamRole.OPERATOR))
     assert "Another problem has this name." in paste(pages, GOOD).content.decode()
     Problem.objects.create(slug="shipped_one", title="Shipped")
     assert "Another problem has this name." in paste(pages, GOOD, "shipped_one").content.decode()
+
+
+def test_a_new_version_is_seen_by_as_many_as_the_earlier_ones_or_by_more(member: User, team: Team) -> None:
+    first = add(member, team)
+    other = make_team("others")
+    other.memberships.create(user=member, role=TeamRole.OPERATOR)
+    with pytest.raises(ValidationError, match=f"is visible to {team}, and so is every version"):
+        check_upload(member, first.slug, "model.py", b"x", other)
+    check_upload(member, first.slug, "model.py", b"x", team)
+    check_upload(member, first.slug, "model.py", b"x", None)
+    Problem.objects.filter(pk=first.pk).update(team=None)
+    with pytest.raises(ValidationError, match="is visible to everybody"):
+        check_upload(member, first.slug, "model.py", b"x", team)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_every_language_has_a_backend_and_a_target_that_runs_it(language: Langua
 def test_every_language_has_rules_for_prompts_and_colours_for_pages(language: Language) -> None:
     assert language_guide(language).strip()
     assert language in LEXERS
+    assert language.label[0].isupper()
 
 
 @pytest.mark.parametrize("language", [one for one in RUN_SOMEWHERE if one != Language.TRITON])

@@ -10,7 +10,9 @@ from io import StringIO
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from optimizer.actions import ranking
@@ -51,7 +53,7 @@ from runners import wire
 from runners.job import BuildReport, JobResult, JobSpec, Status
 from tests.driven_runs import make_finished_run
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
-from tests.optimizer.clients import caller_of
+from tests.optimizer.clients import caller_of, signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -167,11 +169,15 @@ def test_the_top_of_a_board_is_timed_together_and_then_ranks_by_that(
     assert spent.spent_evaluations == runs[0].spent_evaluations and spent.best_speedup == runs[0].best_speedup
 
 
-def test_a_viewer_cannot_have_a_board_timed_again(team: Team, operator: User) -> None:
-    run = make_finished_run(team)
+def test_a_viewer_cannot_have_a_board_timed_again_and_is_not_offered_it(team: Team, operator: User) -> None:
+    run, _ = [drive(make_run(team)) for _ in range(2)]
+    viewer = make_user(team, TeamRole.VIEWER)
+    address = reverse("leaderboard", args=["softmax_rows", "cpu"])
+    offered = [b"Re-time the top" in signed_in(user).get(address).content for user in (operator, viewer)]
+    assert offered == [True, False]
     board = leaders_of(operator, run.problem_version.problem, run.target)
     with pytest.raises(ValidationError, match="Your role"):
-        do_retime_leaders(make_user(team, TeamRole.VIEWER), board)
+        do_retime_leaders(viewer, board)
     assert not Evaluation.objects.filter(purpose=EvaluationPurpose.RANKING).exists()
 
 
@@ -478,7 +484,12 @@ def test_a_nul_in_a_views_name_is_replaced(pages: Client, operator: User) -> Non
 
 
 def test_a_view_is_kept_under_its_name_and_belongs_to_one_person(pages: Client, team: Team, operator: User) -> None:
-    pages.post(reverse("view_save"), {"name": "  Nightly ", "query": "tag=night&page=3&sort=-best&evil=1"})
+    with CaptureQueriesContext(connection) as asked:
+        pages.post(reverse("view_save"), {"name": "  Nightly ", "query": "tag=night&page=3&sort=-best&evil=1"})
+    # Counted under the person's lock, so that requests at the same time cannot both be the last one allowed.
+    told = [query["sql"] for query in asked]
+    locked = next(n for n, sql in enumerate(told) if "FOR NO KEY UPDATE" in sql)
+    assert locked < next(n for n, sql in enumerate(told) if "COUNT(" in sql and "savedview" in sql)
     view = SavedView.objects.get(user=operator)
     assert (view.name, view.query) == ("Nightly", "tag=night&sort=-best")
     assert f"?{view.query.replace('&', '&amp;')}" in text_of(pages, "runs")

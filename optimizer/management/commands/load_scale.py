@@ -21,13 +21,16 @@ from optimizer.actions.target import do_sync_targets
 from optimizer.models import (
     Evaluation,
     Hypothesis,
+    Job,
     Kernel,
     KernelParent,
+    LlmCall,
     Measurement,
     Membership,
     ProblemVersion,
     Run,
     RunEvent,
+    Runner,
     Target,
     Team,
     TeamRole,
@@ -35,13 +38,13 @@ from optimizer.models import (
 )
 from optimizer.synthetic.campaigns import make_settled_campaign
 from optimizer.synthetic.copying import copy_rows, next_key, renumber
-from optimizer.synthetic.rows import MARK, TIMED_SHARE, Family, FamilyMaker, Keys, sizes
+from optimizer.synthetic.rows import MARK, TIMED_SHARE, WORKER, Family, FamilyMaker, Keys, sizes
 
 TEAM = "synthetic"
 BATCH = 200
 TABLES: dict[str, type[Model]] = {
     "run": Run, "kernel": Kernel, "evaluation": Evaluation, "hypothesis": Hypothesis, "parent": KernelParent,
-    "measurement": Measurement, "event": RunEvent,
+    "measurement": Measurement, "event": RunEvent, "call": LlmCall, "job": Job,
 }  # fmt: skip
 STRATEGIES = ("tune", "scientist", "stark", "islands")
 STATES = ("finished", "finished", "finished", "stopped", "failed", "paused")
@@ -116,6 +119,8 @@ def _store(families: list[Family]) -> dict[str, int]:
     counts["evaluation"] = copy_rows(Evaluation, (row for family in families for row in family.evaluations))
     counts["measurement"] = copy_rows(Measurement, (row for family in families for row in family.measurements))
     counts["event"] = copy_rows(RunEvent, (row for family in families for row in family.events))
+    counts["call"] = copy_rows(LlmCall, (row for family in families for row in family.calls))
+    counts["job"] = copy_rows(Job, (row for family in families for row in family.jobs))
     Run.objects.bulk_update(runs, ["best_kernel"])
     return counts
 
@@ -124,6 +129,7 @@ def _blank_runs(maker: FamilyMaker) -> Iterator[Run]:
     """Yield runs without an outcome, a few minutes apart, over all targets and strategies."""
     do_sync_targets()
     do_sync_shipped_problems()
+    _runner()
     team, people = _team(), list(User.objects.order_by("pk")[:3])
     versions = list(ProblemVersion.objects.only("pk").order_by("pk"))
     targets = list(Target.objects.order_by("pk"))
@@ -139,6 +145,13 @@ def _blank_runs(maker: FamilyMaker) -> Iterator[Run]:
             finished_at=None if state == "paused" else at + dt.timedelta(minutes=30), budget_evaluations=100,
         )  # fmt: skip
         number += 1
+
+
+def _runner() -> None:
+    """Store the runner that all synthetic jobs name. Its heartbeat is long ago, so that no page counts on it."""
+    long_ago = timezone.now() - dt.timedelta(days=30)
+    names = {"target": Target.objects.get(key="cpu"), "device": f"{MARK} device", "heartbeat_at": long_ago}
+    Runner.objects.get_or_create(name=WORKER, defaults=names)
 
 
 def _team() -> Team:
