@@ -44,7 +44,7 @@ class WordsCommand(BaseCommand):
         """Run the subcommand. Raises CommandError where the person may not, or something does not exist."""
         self.user_name = options["user"]
         try:
-            getattr(self, f"_{options['word']}")(options)
+            getattr(self, f"_{options['word'].replace('-', '_')}")(options)
         except ValidationError as error:
             raise CommandError("; ".join(error.messages)) from error
         except Http404 as error:

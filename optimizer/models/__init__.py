@@ -51,6 +51,7 @@ from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
 from optimizer.models.tool_call import CallTurn, ToolCall
 from optimizer.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookEvent
+from optimizer.models.worker_key import WorkerKey
 
 __all__ = [
     "AheadBatch",
@@ -129,4 +130,5 @@ __all__ = [
     "Webhook",
     "WebhookDelivery",
     "WebhookEvent",
+    "WorkerKey",
 ]

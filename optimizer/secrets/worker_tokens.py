@@ -43,18 +43,23 @@ def tokens() -> list[WorkerToken]:
     return [WorkerToken(one["queue"], one["digest"], one["name"] or one["digest"][:12]) for one in found if one]
 
 
-def queue_of(secret: str) -> str | None:
-    """Return the queue for which a token is, or None for no token of ours."""
+def token_of(secret: str) -> WorkerToken | None:
+    """Return the line of a token, or None for no token of ours."""
     digest = hashlib.sha256(secret.encode()).hexdigest()
     # Digests of random tokens tell an attacker who times the comparison nothing that helps to find a token.
-    return next((token.queue for token in tokens() if token.digest == digest), None)
+    return next((token for token in tokens() if token.digest == digest), None)
+
+
+def token_named(name: str) -> WorkerToken | None:
+    """Return the token of that name, or None."""
+    return next((token for token in tokens() if token.name == name), None)
 
 
 def add_token(queue: str, name: str) -> str:
     """Store a new token for a queue and return it; it cannot be read again. Raises WorkerTokenError."""
     if not re.fullmatch(r"build|bench\.[\w-]{1,50}", queue):
         raise WorkerTokenError(f"{queue!r} is no queue of measuring workers: build, or bench.TARGET")
-    if not _NAME.fullmatch(name) or any(token.name == name for token in tokens()):
+    if not _NAME.fullmatch(name) or token_named(name):
         raise WorkerTokenError(
             f"{name!r} is taken, or has characters other than letters, digits, “.”, “_”, “-”, “@”"
         )
@@ -65,10 +70,9 @@ def add_token(queue: str, name: str) -> str:
 
 def revoke_token(name: str) -> bool:
     """Remove the token of that name. Return whether there was one."""
-    kept = [token for token in tokens() if token.name != name]
-    if len(kept) == len(tokens()):
+    if token_named(name) is None:
         return False
-    _write(kept)
+    _write([token for token in tokens() if token.name != name])
     return True
 
 

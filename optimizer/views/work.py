@@ -1,6 +1,7 @@
 """Hand jobs to measuring workers that have a token for their queue and nothing else (`runners.dispatch.site_source`).
 
 A token's queue decides what a request may touch: jobs of that queue, and the runner's row of a worker of that queue.
+What decides about a job must be signed with the key that the token's first worker has registered.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from django.views.decorators.http import require_POST
 
 from optimizer.actions.problem_upload import do_claim_upload, do_finish_inspection
 from optimizer.actions.spool import UNRECORDABLE
-from optimizer.models import Job, ProblemUpload, Runner
+from optimizer.actions.worker_key import do_register_worker_key
+from optimizer.models import Job, ProblemUpload, Runner, WorkerKey
 from optimizer.runs.locking import RUN_OF_JOB
-from optimizer.secrets.worker_tokens import queue_of
+from optimizer.secrets.worker_tokens import WorkerToken, token_of
 from runners import wire
 from runners.dispatch.celery import BUILD_QUEUE, drop_messages
 from runners.dispatch.site_messages import (
     MOST_MESSAGE_BYTES,
+    SIGNED,
     Answer,
     Asking,
     Finished,
@@ -37,8 +40,10 @@ from runners.dispatch.site_messages import (
     Refused,
     Staged,
     UploadHeld,
+    purpose_of,
 )
 from runners.job_source import RunnerCard, ServedSource
+from runners.signing.envelope import EnvelopeError, opened
 from runners.signing.keyring import Keyring, Role
 
 
@@ -68,35 +73,69 @@ class RefusedError(Exception):
 def work(request: HttpRequest, verb: str) -> HttpResponse:
     """Answer one request of a worker."""
     try:
-        queue = _queue(request)
+        token = _token(request)
         kind, carry_out = VERBS.get(verb) or _refuse(404, "There is no such verb.")
-        answer = carry_out(queue, _message(request, kind))
+        body = _unpacked(request)
+        if verb in SIGNED:
+            body = _checked(token, verb, body)
+        answer = carry_out(token.queue, _message(kind, body))
     except RefusedError as refusal:
         return JsonResponse({"detail": str(refusal)}, status=refusal.status)
     return HttpResponse(wire.dumps(answer), content_type="application/json")
 
 
-def _queue(request: HttpRequest) -> str:
-    """Return the queue of the request's token."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    queue = queue_of(token.strip()) if scheme.lower() == "bearer" else None
-    return queue or _refuse(401, "Send the token of a worker: manage.py worker_token makes one.")
+def _token(request: HttpRequest) -> WorkerToken:
+    """Return the request's token."""
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    token = token_of(secret.strip()) if scheme.lower() == "bearer" else None
+    return token or _refuse(401, "Send the token of a worker: manage.py worker_token makes one.")
 
 
-def _message(request: HttpRequest, kind: type) -> Any:
-    """Unpack and decode a body, neither of which may take more memory than a message of ours."""
+def _unpacked(request: HttpRequest) -> bytes:
+    """Unpack a body, which may not take more memory than a message of ours."""
     unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         body = unpacking.decompress(request.body, MOST_MESSAGE_BYTES)
-        if unpacking.unconsumed_tail:
-            _refuse(413, f"A message holds at most {MOST_MESSAGE_BYTES >> 20} MiB.")
+    except zlib.error as error:
+        raise RefusedError(400, f"This message cannot be read: {error}") from error
+    if unpacking.unconsumed_tail:
+        _refuse(413, f"A message holds at most {MOST_MESSAGE_BYTES >> 20} MiB.")
+    return body
+
+
+def _checked(token: WorkerToken, verb: str, body: bytes) -> bytes:
+    """Return a message that the token's own workers have signed. The first of them registers its key."""
+    try:
+        public, message = opened(body, purpose_of(verb))
+    except EnvelopeError as error:
+        raise RefusedError(403, f"This message {error}; a worker of this version signs it.") from error
+    known = do_register_worker_key(token.digest, public) if verb == "register" else _key_of(token)
+    if public != known:
+        _refuse(
+            403,
+            f"Another runner uses this token. To accept this one: manage.py worker_token forget-key {token.name}",
+        )
+    return message
+
+
+def _key_of(token: WorkerToken) -> str | None:
+    return WorkerKey.objects.filter(token_digest=token.digest).values_list("public_key", flat=True).first()
+
+
+def _message(kind: type, body: bytes) -> Any:
+    try:
         return wire.loads(kind, body)
-    except (zlib.error, wire.WireError) as error:
+    except wire.WireError as error:
         raise RefusedError(400, f"This message cannot be read: {error}") from error
 
 
 def _key(_queue: str, _asked: Asking) -> Answer:
     return Answer(Keyring().public(Role.SITE))
+
+
+def _register(queue: str, asked: Asking) -> Answer:
+    _check_name(queue, asked.worker)
+    return Answer()
 
 
 def _claim(queue: str, asked: Asking) -> Answer:
@@ -122,8 +161,10 @@ def _log(queue: str, logged: Logged) -> Answer:
 
 
 def _finish(queue: str, finished: Finished) -> Answer:
+    held = _held(queue, finished)
+    _check_is_of_its_job(finished)
     try:
-        return Answer(_source().finish(_held(queue, finished), finished.result).value)
+        return Answer(_source().finish(held, finished.result).value)
     except UNRECORDABLE as error:
         raise RefusedError(422, f"This result cannot be recorded: {type(error).__name__}: {error}") from error
 
@@ -171,6 +212,7 @@ def _finish_upload(queue: str, inspected: Inspected) -> Answer:
 
 VERBS: dict[str, tuple[type, Callable[[str, Any], Answer]]] = {
     "key": (Asking, _key),
+    "register": (Asking, _register),
     "claim": (Asking, _claim),
     "beat": (Holding, _beat),
     "progress": (Staged, _progress),
@@ -200,6 +242,13 @@ def _held(queue: str, holding: Holding) -> HeldJob:
     runs = Job.objects.filter(pk=holding.job_id, queue=queue).values_list(RUN_OF_JOB, flat=True)
     run_id = runs.first() or _refuse(404, f"{queue} has no such job.")
     return HeldJob(holding.job_id, holding.fence, run_id)
+
+
+def _check_is_of_its_job(finished: Finished) -> None:
+    """Refuse a result of another job, or of the same job with other content."""
+    known = Job.objects.filter(pk=finished.job_id).values_list("signature", "spec__job_id").first()
+    if known != (finished.job, finished.result.job_id):
+        _refuse(422, "This is the result of another job.")
 
 
 def _refuse(status: int, reason: str) -> Any:

@@ -73,7 +73,7 @@ def _work(arguments: argparse.Namespace, told: threading.Event) -> int:
     token = arguments.token_file.read_text().strip()
     source = SiteSource(poster(arguments.site, token, allow_http=arguments.allow_http), keyring)
     name = f"{arguments.queue}@{arguments.name}"
-    if not _may_begin(source, keyring, told):
+    if not _may_begin(source, keyring, name, told):
         return 0
     if arguments.queue.startswith(BENCH_PREFIX):
         card = card_of(name, canonical(arguments.queue.removeprefix(BENCH_PREFIX)), (arguments.queue,), TOKEN)
@@ -82,23 +82,25 @@ def _work(arguments: argparse.Namespace, told: threading.Event) -> int:
     return _work_until_told(source, arguments.queue, name, told, once=arguments.once)
 
 
-def _may_begin(source: SiteSource, keyring: Keyring, told: threading.Event) -> bool:
-    """Wait for the site, and return False if it did not come before we were told to end.
+def _may_begin(source: SiteSource, keyring: Keyring, name: str, told: threading.Event) -> bool:
+    """Wait for the site and register our key there. Return False if we were told to end before it answered.
 
     Raises SiteRefusalError for a site whose jobs are not trusted: each would be refused, which ends it for everybody.
+    The site raises it for a token whose results another key signs.
     """
     while not told.is_set():
         try:
             public = source.site_key()
+            if not keyring.trusts(Role.SITE, public):
+                raise SiteRefusalError(not_trusted(public))
+            source.register(name)
         except SiteRefusalError:
             raise
         except SiteError as error:
             logger.warning("%s", error)
             told.wait(AWAY_PAUSE_S)
-            continue
-        if keyring.trusts(Role.SITE, public):
+        else:
             return True
-        raise SiteRefusalError(not_trusted(public))
     return False
 
 

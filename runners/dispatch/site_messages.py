@@ -1,6 +1,8 @@
 """Define what a worker and the site say to each other over HTTP, as JSON by `runners.wire`.
 
-Each verb is an address below `/work/`. A request carries a token for one queue, which therefore no message names.
+Each verb is an address below `/work/`. A request carries a token for one queue, which therefore no message names. What
+decides about a job is signed with the runner's key, which the site knows since the token was first used: a token that
+somebody else has read opens neither jobs nor results.
 """
 
 from __future__ import annotations
@@ -13,6 +15,13 @@ from runners.problems.uploading import Inspection
 
 # Bodies are compressed, so that a result with long logs stays below what the site accepts of anybody.
 MOST_MESSAGE_BYTES = 32 << 20
+# Beats, stages and logs come while a kernel is timed, when arithmetic of a few milliseconds would disturb the referee.
+SIGNED = frozenset({"register", "claim", "finish", "let_go", "refuse", "claim_upload", "finish_upload"})
+
+
+def purpose_of(verb: str) -> str:
+    """Return what a message's signature covers beside its content."""
+    return f"work/{verb}"
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,10 @@ class Logged(Holding):
 
 @dataclass(frozen=True)
 class Finished(Holding):
-    """Hand in a result."""
+    """Hand in a result. `job` is the site's signature of the job that was carried out, which names its content."""
 
     result: JobResult
+    job: str
 
 
 @dataclass(frozen=True)

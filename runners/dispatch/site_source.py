@@ -1,7 +1,8 @@
 """Present the site as the queue that a worker sees. A token for its queue is all that the worker needs of the site.
 
 Standard library only: a machine that measures has torch and nothing else. Jobs that no trusted site has signed as they
-are are refused, so that whoever is on the way, or writes to the site's database, can't have them carried out.
+are are refused, so that whoever is on the way, or writes to the site's database, can't have them carried out. Results
+are signed with this user's runner key, so that nobody else can hand in one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from runners import wire
 from runners.dispatch.site_messages import (
+    SIGNED,
     Answer,
     Asking,
     Finished,
@@ -27,13 +29,14 @@ from runners.dispatch.site_messages import (
     Refused,
     Staged,
     UploadHeld,
+    purpose_of,
 )
 from runners.job import JobResult
 from runners.job_source import Beat, Claim, Receipt, RunnerCard
 from runners.problems.uploading import Inspection, Upload
-from runners.signing.envelope import EnvelopeError
+from runners.signing.envelope import EnvelopeError, sealed
 from runners.signing.jobs import check_signed
-from runners.signing.keyring import Keyring
+from runners.signing.keyring import Keyring, Role
 
 TIMEOUT_S = 60.0
 MOST_ANSWER_BYTES = 64 << 20
@@ -61,6 +64,10 @@ class SiteSource:
     def site_key(self) -> str:
         """Return the public key with which the site says that it signs its jobs."""
         return self._ask("key", Asking("")).word
+
+    def register(self, worker: str) -> None:
+        """Register our runner key for the token at its first use. Raises SiteRefusalError where it has another key."""
+        self._ask("register", Asking(worker))
 
     def claim(self, queue: str, worker: str) -> Claim | None:
         """Claim the next job of the token's queue. Refuse one that no trusted site has signed, and return None."""
@@ -90,7 +97,7 @@ class SiteSource:
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
         """Hand in the result. One that the site cannot record is lost, and the job's lease will run out."""
         try:
-            return Receipt(self._ask("finish", Finished(claim.job_id, claim.fence, result)).word)
+            return Receipt(self._ask("finish", Finished(claim.job_id, claim.fence, result, claim.signature)).word)
         except SiteRefusalError as error:
             logger.error("job %s: the site does not take the result: %s", claim.job_id, error)
             return Receipt.REFUSED
@@ -117,7 +124,10 @@ class SiteSource:
 
     def _ask(self, verb: str, message: Any) -> Answer:
         """Send a message and return the answer. Raises SiteError."""
-        answered = self._post(verb, gzip.compress(wire.dumps(message).encode(), compresslevel=1))
+        body = wire.dumps(message).encode()
+        if verb in SIGNED:
+            body = sealed(self._keyring.secret(Role.RUNNER), purpose_of(verb), body)
+        answered = self._post(verb, gzip.compress(body, compresslevel=1))
         try:
             return wire.loads(Answer, answered)
         except wire.WireError as error:

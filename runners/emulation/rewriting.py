@@ -169,6 +169,7 @@ def _replacement(statement: str, line: int) -> str:
 
 
 def _template(text: str) -> list[str]:
-    # A literal without an end reaches to the end of the text: looking for one at every quote would take quadratic time.
-    joined = "".join(re.findall(r'"((?:\\.|[^"\\])*+)(?:"|\\?\Z)', text))
+    # A literal without an end reaches to the end of the text, over lines too: looking for one at every quote would take
+    # quadratic time.
+    joined = "".join(re.findall(r'"((?:\\.|[^"\\])*+)(?:"|\\?\Z)', text, re.DOTALL))
     return re.split(r"\\n(?:\\t)?|;", joined)

@@ -22,6 +22,7 @@ MOST_GROWTH, NEGLIGIBLE_S, MOST_S = 8, 0.02, 1.0
 BOUNDED = {
     r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)": "the first 200 characters of a gain",
     r"^(?P<rest>.*?)(?P<last>[A-Za-z0-9]+)$": "a search of 200 characters at most",
+    r"(`{3,})suggestion[ \t]*": "matches a whole line",
     r"([a-z]+)(\d+)": "matches a whole word of a key",
     r"\d+_.+\.py": "matches a whole file name",
     r"(?:.*/)?level(\d+)/(\d+)_[^/]*$": "matches from the start of a problem's name",

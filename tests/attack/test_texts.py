@@ -96,6 +96,7 @@ READERS = [
     pytest.param(PTX_MATRIX.findall, repeated("\n"), id="blank lines of PTX"),
     pytest.param(lambda text: hot_loop({"gfx942": text}), jumps, id="jumps"),
     pytest.param(rewriting._template, repeated('"\\'), id="literals of inline assembly"),
+    pytest.param(rewriting._template, repeated('"\\', after="\nx"), id="literals of inline assembly over lines"),
     pytest.param(branched, repeated("BRA."), id="suffixes of a branch"),
     pytest.param(listed, repeated("1 <"), id="a symbol that looks like targets of jumps"),
     pytest.param(listed, repeated("<@plt", after=" x"), id="a symbol that looks like the linker's"),

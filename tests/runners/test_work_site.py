@@ -26,6 +26,7 @@ class Script(SiteSource):
         self._told = told
         self._answers = list(answers)
         self.inspected: list[Inspection] = []
+        self.registered: list[str] = []
 
     def _next(self) -> Any:
         answer = self._answers.pop(0)
@@ -37,6 +38,11 @@ class Script(SiteSource):
 
     def site_key(self) -> str:
         return str(self._next())
+
+    def register(self, worker: str) -> None:
+        self.registered.append(worker)
+        if self._answers and isinstance(self._answers[0], Exception):
+            raise self._answers.pop(0)
 
     def next_upload(self, worker: str) -> Any:
         return self._next()
@@ -59,12 +65,16 @@ def working(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
 def test_worker_waits_for_the_site_and_begins_if_it_trusts_its_key(told: threading.Event, tmp_path: Path) -> None:
     keyring = Keyring(tmp_path)
     trusted, stranger = keyring.public(Role.SITE), "ab" * 32
-    assert work_site._may_begin(Script(told, AWAY, AWAY, trusted, None), keyring, told)
+    script = Script(told, AWAY, AWAY, trusted, AWAY, trusted, None)
+    assert work_site._may_begin(script, keyring, "x", told) and script.registered == ["x", "x"]
+    strange = Script(told, stranger, None)
     with pytest.raises(SiteRefusalError, match=f"keys trust site {stranger}"):
-        work_site._may_begin(Script(told, stranger, None), keyring, told)
-    with pytest.raises(SiteRefusalError, match="401"):
-        work_site._may_begin(Script(told, REFUSED, None), keyring, told)
-    assert not work_site._may_begin(Script(told, AWAY), keyring, told), "told to end while the site was away"
+        work_site._may_begin(strange, keyring, "x", told)
+    assert not strange.registered, "a site that is not trusted learns no key"
+    for refused in (Script(told, REFUSED, None), Script(told, trusted, REFUSED, None)):
+        with pytest.raises(SiteRefusalError, match="401"):
+            work_site._may_begin(refused, keyring, "x", told)
+    assert not work_site._may_begin(Script(told, AWAY), keyring, "x", told), "told to end while the site was away"
 
 
 def test_worker_counts_its_jobs_and_goes_on_when_the_site_was_away(

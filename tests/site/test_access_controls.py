@@ -7,7 +7,7 @@ least standing who may do it succeeds where the next lower one does not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -28,18 +28,32 @@ from optimizer.models import (
     Release,
     ReleaseState,
     Run,
+    RunTemplate,
+    Suite,
     Team,
     TeamRole,
     TokenScope,
     User,
+    Webhook,
 )
 from optimizer.queries.budgets import Budget
 from runners.job import Language, Source
 from runners.verbs.workbook import Reported
 from tests.factories import drive, make_run
-from tests.site.access_rows import API, OF_ANOTHER_KERNEL, PAGES, RANKS, SERVER, TEAM, Row
+from tests.site.access_rows import (
+    API,
+    HOOK,
+    OF_ANOTHER_KERNEL,
+    PAGES,
+    RANKS,
+    RUN,
+    SERVER,
+    SERVICE,
+    TEAM,
+    Row,
+)
 from tests.site.access_world import World
-from tests.site.test_access_matrix import address_of, ask, browsers
+from tests.site.test_access_matrix import PEOPLE, address_of, ask, browsers
 
 pytestmark = pytest.mark.django_db
 Prepared = tuple[str, dict[str, Any]]
@@ -192,42 +206,96 @@ def test_what_one_person_owns_answers_to_that_person(world: World) -> None:
         assert ask(world, row, "superuser", browsers(world)) == 404, row
 
 
+@dataclass(frozen=True)
+class Form:
+    """Hold a form as it is accepted: the least who may send it, what is sent, and what it changes.
+
+    `changed` returns something that is different afterwards, and the same after a refusal.
+    """
+
+    person: str
+    data: dict[str, Any]
+    changed: Callable[[World], object]
+
+
+def count_of(model: type[Model]) -> Callable[[World], object]:
+    return lambda _: model.objects.count()  # type: ignore[attr-defined]
+
+
+def name_of_provider(world: World) -> object:
+    return Provider.objects.get(pk=world.places["provider_id"]).name
+
+
+def evaluations_of(world: World) -> object:
+    return Run.objects.get(pk=world.running.pk).budget_evaluations
+
+
+PROVIDER = {
+    "name": "n", "base_url": SERVER, "team": "{slug}", "api": "chat", "key": "k", "concurrency": "2",
+    "timeout_s": "60", "silence_s": "60", "prices-TOTAL_FORMS": "0", "prices-INITIAL_FORMS": "0", "is_enabled": "on",
+}  # fmt: skip
+RUN_FORM = {
+    "problem": "softmax_rows", "target": "cpu", "strategy": "tune", "team": "{slug}", "seed": "0",
+    "baseline": "torch_eager", "budget_evaluations": "3", "dispatcher": "celery", "settings.concurrency": "1",
+    "settings.settle": "3", "settings.sampler": "gp", "settings.profile": "never",
+}  # fmt: skip
+CAMPAIGN_FORM = {
+    "team": "{slug}", "suite": "{suite_id}", "draw_seed": "0", "target": "cpu", "dispatcher": "celery",
+    "objective": "device", "baselines": ["torch_eager"], "seeds": "0", "parallel_runs": "2", "order_seed": "0",
+    "c-0-name": "a", "c-0-strategy": "tune", "c-0-evaluations": "2", "c-0-settings": "sampler=random",
+    "c-TOTAL_FORMS": "1", "c-INITIAL_FORMS": "0",
+}  # fmt: skip
 # Forms that the matrix sends half empty, since it undoes nothing outside the database: as they are accepted.
-FORMS: dict[str, tuple[str, dict[str, str], type[Model]]] = {
-    "account/tokens/": ("outsider", {"name": "ci", "scopes": "read"}, ApiToken),
-    "teams/": ("outsider", {"name": "Mine"}, Team),
-    "knowledge/new/": ("reviewer", {"title": "t", "text": "x", "team": "{slug}"}, Finding),
-    "providers/new/": (
-        "owner",
-        {
-            "name": "n",
-            "base_url": SERVER,
-            "team": "{slug}",
-            "api": "chat",
-            "key": "k",
-            "concurrency": "2",
-            "timeout_s": "60",
-            "silence_s": "60",
-            "prices-TOTAL_FORMS": "0",
-            "prices-INITIAL_FORMS": "0",
-            "is_enabled": "on",
-        },
-        Provider,
+FORMS = {
+    "account/tokens/": Form("outsider", {"name": "ci", "scopes": "read"}, count_of(ApiToken)),
+    "teams/": Form("outsider", {"name": "Mine"}, count_of(Team)),
+    "problems/new/": Form("outsider", {"name": "relu", "source": "class Model: ...\n"}, count_of(ProblemUpload)),
+    "knowledge/new/": Form("reviewer", {"title": "t", "text": "x", "team": "{slug}"}, count_of(Finding)),
+    "knowledge/<int:finding_id>/edit/": Form("reviewer", {"title": "t", "text": "other"}, count_of(Finding)),
+    "runs/new/": Form("operator", RUN_FORM, count_of(Run)),
+    "runs/new/templates/": Form("operator", RUN_FORM | {"template_name": "Nightly"}, count_of(RunTemplate)),
+    "campaigns/new/": Form("operator", CAMPAIGN_FORM, count_of(Campaign)),
+    f"{RUN}budget/": Form("operator", {"budget_evaluations": "77"}, evaluations_of),
+    "providers/new/": Form("owner", PROVIDER, count_of(Provider)),
+    "providers/<int:provider_id>/": Form("owner", PROVIDER, name_of_provider),
+    "account/webhooks/": Form(
+        "owner", {"team": "{slug}", "url": HOOK["url"], "events": HOOK["events"]}, count_of(Webhook)
     ),
-    f"{TEAM}service-accounts/<int:user_id>/tokens/": ("owner", {"name": "ci", "scopes": "read"}, ApiToken),
+    f"{SERVICE}tokens/": Form("owner", {"name": "ci", "scopes": "read"}, count_of(ApiToken)),
 }
+# Pages that answer a POST with 200 and are no half-empty form, with the reason or the test of what is accepted.
+NO_FORMS = {
+    "sign-in/": "tests/optimizer/test_accounts.py",
+    "profile/password/": "tests/optimizer/test_accounts.py",
+    "runs/new/check/": "stores nothing",
+    f"{RUN}threads/preview/": "stores nothing",
+    f"{TEAM}invitations/": "is accepted in the matrix: the page shows the link",
+}
+
+
+def test_every_form_that_the_matrix_sends_half_empty_is_filled_in_here() -> None:
+    assert {row.route for row in PAGES if row.method == "POST" and row.ok == 200} == {*FORMS, *NO_FORMS}
 
 
 @pytest.mark.parametrize("route", FORMS)
 def test_form_that_is_filled_in_is_stored_for_those_whom_the_matrix_names(world: World, route: str) -> None:
-    person, data, model = FORMS[route]
-    address = address_of(world, Row(route, person, method="POST"))[1:]
-    filled = {name: value.format(**world.places) for name, value in data.items()}
-    before = model.objects.count()  # type: ignore[attr-defined]
-    sent(world, address, filled, "anonymous")
-    assert model.objects.count() == before  # type: ignore[attr-defined]
-    assert sent(world, address, filled, person) == 200
-    assert model.objects.count() == before + 1  # type: ignore[attr-defined]
+    form = FORMS[route]
+    address = address_of(world, Row(route, form.person, method="POST"))[1:]
+    places = world.places | {"suite_id": Suite.objects.values_list("pk", flat=True).first()}
+    filled = {
+        name: value.format(**places) if isinstance(value, str) else value for name, value in form.data.items()
+    }
+    before = form.changed(world)
+    for person in ("anonymous", lower_than(form.person)):
+        sent(world, address, filled, person)
+        assert form.changed(world) == before, person
+    assert sent(world, address, filled, form.person) == 200
+    assert form.changed(world) != before
+
+
+def lower_than(person: str) -> str:
+    """Return the person of the next lower standing."""
+    return PEOPLE[PEOPLE.index(person) - 1]
 
 
 def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds(world: World) -> None:

@@ -17,7 +17,7 @@ from django.conf import settings as site
 from django.core.management import get_commands
 
 from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE
-from optimizer.secrets.worker_tokens import queue_of
+from optimizer.secrets.worker_tokens import token_of
 from runners.dispatch.celery import BENCH_PREFIX, BUILD_QUEUE
 from runners.sandbox import cgroup
 from runners.signing import ed25519
@@ -139,7 +139,8 @@ def test_secrets_are_files_that_the_script_makes_once(
     made = contents[0]
     assert ed25519.public_of(bytes.fromhex(made["site_key"])).hex() == made["site_key.pub"]
     settings.WORKER_TOKENS = str(tmp_path / "secrets" / "worker_tokens")
-    found = {name: queue_of(text) for name, text in made.items() if name.startswith("token_")}
+    lines = {name: token_of(text) for name, text in made.items() if name.startswith("token_")}
+    found = {name: line and line.queue for name, line in lines.items()}
     assert found == {"token_build": "build", "token_bench_cpu": "bench.cpu", "token_bench_rocm": "bench.gfx942",
                      "token_bench_cuda": "bench.sm_90"}  # fmt: skip
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700

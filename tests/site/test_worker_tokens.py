@@ -1,4 +1,4 @@
-"""What a measuring worker can do with the token for its queue: that queue's jobs, and nothing else."""
+"""What a measuring worker can do with the token for its queue and its key: that queue's jobs, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,25 +6,44 @@ import gzip
 import http.server
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import current_app
 from django.core.cache import cache
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from optimizer.actions import job as job_actions
 from optimizer.loop import advance
-from optimizer.models import Job, JobLog, JobState, ProblemUpload, Runner, UploadState
-from optimizer.secrets.worker_tokens import WorkerTokenError, add_token, queue_of, revoke_token, tokens
+from optimizer.models import Job, JobLog, JobState, ProblemUpload, Runner, UploadState, WorkerKey
+from optimizer.secrets.worker_tokens import (
+    WorkerTokenError,
+    add_token,
+    revoke_token,
+    token_named,
+    token_of,
+    tokens,
+)
 from runners import wire
 from runners.dispatch.celery import notify_worker
-from runners.dispatch.site_messages import MOST_MESSAGE_BYTES, Asking, Finished, Holding
+from runners.dispatch.site_messages import (
+    MOST_MESSAGE_BYTES,
+    SIGNED,
+    Asking,
+    Finished,
+    Holding,
+    Inspected,
+    Refused,
+    purpose_of,
+)
 from runners.dispatch.site_source import SiteError, SiteRefusalError, SiteSource, poster
 from runners.job import JobResult, Status
 from runners.job_source import Beat, Claim, Receipt, RunnerCard
 from runners.problems.uploading import Inspection, Upload
+from runners.signing.envelope import sealed
 from runners.signing.keyring import Keyring, Role
 from runners.worker import work_once
 from tests.factories import QUEUE, correct_result, fake_evaluate, make_run, make_user
@@ -60,8 +79,24 @@ def packed(message: Any) -> bytes:
     return gzip.compress(wire.dumps(message).encode())
 
 
+def signed(verb: str, message: Any, keyring: Keyring | None = None) -> bytes:
+    """Return a message as a worker with that key sends it."""
+    secret = (keyring or Keyring()).secret(Role.RUNNER)
+    return gzip.compress(sealed(secret, purpose_of(verb), wire.dumps(message).encode()))
+
+
 def source_of(queue: str, keyring: Keyring | None = None) -> SiteSource:
-    return SiteSource(client_post(add_token(queue, f"{queue}-{len(tokens())}")), keyring or Keyring())
+    """Return the queue as a worker with a new token sees it, after its first contact."""
+    source = SiteSource(client_post(add_token(queue, f"{queue}-{len(tokens())}")), keyring or Keyring())
+    source.register(f"{queue}@lab")
+    return source
+
+
+def registered_token(queue: str = QUEUE) -> str:
+    """Return a new token whose workers have our key."""
+    secret = add_token(queue, "lab")
+    SiteSource(client_post(secret), Keyring()).register(f"{queue}@lab")
+    return secret
 
 
 @pytest.fixture
@@ -112,7 +147,7 @@ def test_worker_hears_that_its_job_is_cancelled_or_lost_and_that_it_shall_drain(
 
 
 def test_job_that_was_altered_on_its_way_is_refused_and_said_so(waiting: int) -> None:
-    post = client_post(add_token(QUEUE, "lab"))
+    post = client_post(registered_token())
 
     def altering(verb: str, body: bytes) -> bytes:
         return bytes(post(verb, body)).replace(b'"effort": "full"', b'"effort": "quick"')
@@ -132,6 +167,97 @@ def test_worker_that_does_not_trust_the_site_carries_nothing_out(waiting: int, t
     assert source.claim(QUEUE, CARD.name) is not None
 
 
+@pytest.fixture
+def stranger(tmp_path: Path) -> Keyring:
+    """Provide the keys of somebody who has read a token of ours: they trust the site, and have a key of their own."""
+    keyring = Keyring(tmp_path / "keys")
+    keyring.trust(Role.SITE, Keyring().public(Role.SITE))
+    return keyring
+
+
+def decisive(claim: Claim) -> dict[str, Any]:
+    """Return a message for each verb that has to be signed."""
+    return {
+        "register": Asking(CARD.name),
+        "claim": Asking(CARD.name),
+        "finish": Finished(claim.job_id, claim.fence, correct_result(claim.spec, 100.0), claim.signature),
+        "let_go": Holding(claim.job_id, claim.fence),
+        "refuse": Refused(claim.job_id, claim.fence, "no"),
+        "claim_upload": Asking(CARD.name),
+        "finish_upload": Inspected(1, 1, Inspection(())),
+    }
+
+
+@pytest.mark.parametrize("verb", sorted(SIGNED))
+def test_whoever_has_read_a_token_decides_nothing_without_its_workers_key(
+    waiting: int, stranger: Keyring, verb: str
+) -> None:
+    secret = registered_token()
+    claim = claimed(SiteSource(client_post(secret), Keyring()))
+    message = decisive(claim)[verb]
+    before = list(Job.objects.order_by("pk").values())
+    other_verb = next(one for one in sorted(SIGNED) if one != verb)
+    forged = [packed(message), signed(verb, message, stranger), signed(other_verb, message)]
+    for body in forged:
+        answer = ask(Client(), secret, verb, body)
+        assert answer.status_code == 403 and answer.json()["detail"]
+    assert list(Job.objects.order_by("pk").values()) == before
+    assert WorkerKey.objects.get().public_key == Keyring().public(Role.RUNNER)
+    control = ask(Client(), secret, verb, signed(verb, message))
+    assert control.status_code == 200 or "uploads are inspected by" in control.json()["detail"]
+
+
+def test_token_that_no_worker_has_used_gets_no_job(waiting: int) -> None:
+    secret = add_token(QUEUE, "lab")
+    source = SiteSource(client_post(secret), Keyring())
+    with pytest.raises(SiteRefusalError, match="403"):
+        source.claim(QUEUE, CARD.name)
+    source.register(CARD.name)
+    assert source.claim(QUEUE, CARD.name) is not None
+
+
+def test_result_of_another_job_or_of_the_same_job_with_other_content_is_refused(waiting: int) -> None:
+    source = source_of(QUEUE)
+    claim = claimed(source)
+    result = correct_result(claim.spec, 100.0)
+    assert source.finish(replace(claim, signature="ab" * 96), result) is Receipt.REFUSED
+    assert source.finish(claim, replace(result, job_id="another")) is Receipt.REFUSED
+    assert Job.objects.get(pk=claim.job_id).state == JobState.RUNNING
+    assert source.finish(claim, result) is Receipt.RECORDED, "the control"
+
+
+def test_result_that_was_altered_on_its_way_is_refused(waiting: int) -> None:
+    post = client_post(registered_token())
+
+    def altering(verb: str, body: bytes) -> bytes:
+        return bytes(post(verb, gzip.compress(gzip.decompress(body).replace(b"100.0", b"1.0"))))
+
+    claim = claimed(SiteSource(post, Keyring()))
+    assert SiteSource(altering, Keyring()).finish(claim, correct_result(claim.spec, 100.0)) is Receipt.REFUSED
+    assert SiteSource(post, Keyring()).finish(claim, correct_result(claim.spec, 100.0)) is Receipt.RECORDED
+
+
+def test_key_is_pinned_when_the_token_is_made_or_forgotten_for_a_new_machine(
+    db: None, stranger: Keyring, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs, ours = stranger.public(Role.RUNNER), Keyring().public(Role.RUNNER)
+    call_command("worker_token", "create", QUEUE, "lab", "--runner-key", theirs)
+    source = SiteSource(client_post(capsys.readouterr().out.strip()), Keyring())
+    with pytest.raises(SiteRefusalError, match="forget-key lab"):
+        source.register(CARD.name)
+    call_command("worker_token", "list")
+    assert capsys.readouterr().out == f"{QUEUE}\tlab\t{theirs}\n"
+    call_command("worker_token", "forget-key", "lab")
+    source.register(CARD.name)
+    assert WorkerKey.objects.get().public_key == ours
+    call_command("worker_token", "revoke", "lab")
+    assert token_named("lab") is None and not WorkerKey.objects.exists()
+    for words in (("forget-key", "lab"), ("revoke", "lab"), ("create", QUEUE, "x", "--runner-key", "short")):
+        with pytest.raises(CommandError):
+            call_command("worker_token", *words)
+    assert not tokens(), "a token whose key cannot be read is not made"
+
+
 @pytest.mark.parametrize("verb", ["beat", "progress", "log", "finish", "let_go", "refuse"])
 def test_token_of_another_queue_does_not_reach_a_job(waiting: int, verb: str) -> None:
     mine, other = source_of(QUEUE), source_of("bench.sm_90")
@@ -141,7 +267,7 @@ def test_token_of_another_queue_does_not_reach_a_job(waiting: int, verb: str) ->
         "beat": lambda: other.beat(claim),
         "progress": lambda: other.progress(claim, "timing"),
         "log": lambda: other.log(claim, 1, "x"),
-        "finish": lambda: other._ask(verb, Finished(claim.job_id, claim.fence, JobResult("x", Status.CORRECT))),
+        "finish": lambda: other._ask(verb, Finished(claim.job_id, claim.fence, JobResult("x", Status.CORRECT), "")),
         "let_go": lambda: other.let_go(claim),
         "refuse": lambda: other._ask(verb, {"job_id": claim.job_id, "fence": claim.fence, "reason": "x"}),
     }
@@ -182,7 +308,7 @@ def test_worker_in_a_private_network_is_not_sent_to_https(db: None, settings: An
     """The second is the control: a page is."""
     settings.SECURE_SSL_REDIRECT = True
     client = Client()
-    assert ask(client, add_token(QUEUE, "lab"), "claim", packed(Asking("x"))).status_code == 200
+    assert ask(client, add_token(QUEUE, "lab"), "key", packed(Asking("x"))).status_code == 200
     assert client.get("/sign-in/").status_code == 301
 
 
@@ -194,13 +320,11 @@ def test_nobody_without_a_token_is_answered(db: None) -> None:
         {"Authorization": "Basic x"},
         {"Authorization": "Bearer"},
     ):
-        assert (
-            client.post("/work/claim/", packed(Asking("x")), "application/gzip", headers=header).status_code == 401
-        )
+        assert client.post("/work/key/", packed(Asking("x")), "application/gzip", headers=header).status_code == 401
     secret = add_token(QUEUE, "lab")
-    assert ask(client, secret, "claim", packed(Asking("x"))).status_code == 200
+    assert ask(client, secret, "key", packed(Asking("x"))).status_code == 200
     assert revoke_token("lab") and not revoke_token("lab")
-    assert ask(client, secret, "claim", packed(Asking("x"))).status_code == 401
+    assert ask(client, secret, "key", packed(Asking("x"))).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -208,15 +332,15 @@ def test_nobody_without_a_token_is_answered(db: None) -> None:
     [
         ("nonsense", packed(Asking("x")), 404),
         ("claim", b"not gzip", 400),
-        ("claim", packed({"worker": 3}), 400),
-        ("claim", packed({"worker": "x", "queue": "bench.sm_90"}), 400),
+        ("key", packed({"worker": 3}), 400),
+        ("key", packed({"worker": "x", "queue": "bench.sm_90"}), 400),
         ("beat", packed(Holding(10**18, 1)), 404),
         ("claim", gzip.compress(b" " * (MOST_MESSAGE_BYTES + 1)), 413),
-        ("finish", gzip.compress(b"[" * 100_000), 400),
+        ("progress", gzip.compress(b"[" * 100_000), 400),
     ],
 )
 def test_hostile_message_is_refused_with_words(db: None, verb: str, body: bytes, status: int) -> None:
-    answer = ask(Client(), add_token(QUEUE, "lab"), verb, body)
+    answer = ask(Client(), registered_token(), verb, body)
     assert answer.status_code == status and answer.json()["detail"]
 
 
@@ -263,7 +387,8 @@ def test_file_holds_digests_that_only_its_owner_reads_and_bad_lines_are_skipped(
     secret = add_token("bench.gfx942", "mi300-0")
     assert secret not in token_file.read_text() and token_file.stat().st_mode & 0o777 == 0o600
     token_file.write_text("nonsense\n# bench.cpu\n" + token_file.read_text() + "bench.cpu short\n")
-    assert queue_of(secret) == "bench.gfx942" and queue_of("") is None
+    found = token_of(secret)
+    assert found is not None and found.queue == "bench.gfx942" and token_of("") is None
     assert [(token.queue, token.name) for token in tokens()] == [("bench.gfx942", "mi300-0")]
     for queue, name in (("agents", "x"), ("bench.cpu", "mi300-0"), ("bench.cpu", "a b"), ("timer", "x")):
         with pytest.raises(WorkerTokenError):
