@@ -23,6 +23,7 @@ from optimizer.models import (
 )
 from optimizer.queries.compiled_ahead import compiled_of
 from optimizer.queries.earlier_runs import others_of_its_campaign
+from optimizer.queries.earlier_tasks import earlier_tasks
 from optimizer.queries.guidance import guidance_views
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
@@ -59,6 +60,7 @@ def history_of(run: Run) -> History:
         guidance=guidance_views(run),
         objective=Objective(run.objective),
         compiled=compiled_of(run),
+        earlier=earlier_tasks(run),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from optimizer.search.compiled import CompileAhead, CompiledBatch, Upcoming
+from optimizer.search.earlier import EarlierTask
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
 
@@ -247,6 +248,7 @@ class History:
     is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
     of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
     its decisions from there. `recorded_tuning` holds the recorded configurations of a kernel by its key.
+    `earlier` is what was measured of the problem on other targets and in other versions before the run was created.
     """
 
     problem: Any
@@ -263,6 +265,7 @@ class History:
     recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
     recorded_tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
     compiled: Sequence[CompiledBatch] = ()
+    earlier: Sequence[EarlierTask] = ()
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""
@@ -397,3 +400,7 @@ class Strategy(ABC):
     def preview(self, history: History, most: int) -> list[Upcoming]:
         """Return what would be measured next, in order; empty where an agent's answer decides."""
         return []
+
+    def starts_from(self, history: History) -> str:
+        """Name the earlier measurements that the search uses; empty where it uses none."""
+        return ""

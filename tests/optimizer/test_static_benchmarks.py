@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import landscape_features, time_model
 from benchmarks.landscape_features import builds
-from benchmarks.search import Landscape, search
+from benchmarks.search import Landscape, Options, search
 
 VALUES = {"tile": [1, 2, 3, 4, 5, 6, 7, 8], "block": [16, 32, 64, 128], "cached": [0, 1], "amount": [7]}
 KERNEL = """
@@ -92,6 +92,6 @@ def test_the_time_model_is_judged_on_configurations_that_it_was_not_fitted_to(da
 
 
 def test_a_search_that_compiles_ahead_reaches_the_optimum_by_what_it_compiled(data: Path, features: Path) -> None:
-    found = search(data / "tiny-GPU.json", "gp+ahead", 1, features)
+    found = search(data / "tiny-GPU.json", "gp+ahead", 1, Options(features))
     assert found.reached[-1] == 1.0
     assert len(found.reached) <= 64

@@ -14,6 +14,9 @@ Where configurations were compiled ahead, the process sees descriptors of their 
 (Ashouri et al. 2018 survey such features for compilers), and every second start is one that costs little by the rules
 of the hardware (`runners.static_features.cost`).
 
+Where the space was measured in a related task, such as on another target, the process of speed is built around what
+that task predicts (see `transfer`), and the starts are fewer: the fastest there, one drawn evenly, one of the fastest.
+
   Notation, here and in `process`:
   n, d      number of observations; number of weights (features, then products)
   X         observed rows, shape (n, parameters): positions in the value lists
@@ -46,9 +49,12 @@ from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
 from optimizer.search.samplers.static import StaticTable
 from optimizer.search.samplers.targets import Targets, improvement_margin
+from optimizer.search.samplers.transfer import InformedProcess, Transfer
 from optimizer.search.space import Config, Rows, Space, rows_among
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
+INFORMED_STARTS = 3  # the same with related tasks: the first is the fastest there
+_INFORMED = 200  # one configuration in so many is a start by its time in related tasks
 _FEWEST = 3  # measured configurations that a model needs
 _HILL_CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
@@ -63,6 +69,7 @@ class GaussianProcessSampler(Sampler):
     """Provide the sampler `gp` that the module describes."""
 
     name = "gp"
+    uses_related = True
 
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         # Matrices of a few hundred rows gain nothing by threads, and lose much where the cores are busy timing.
@@ -77,11 +84,12 @@ class GaussianProcessSampler(Sampler):
         rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
         # Failures do not help to fit a model of times, so starting goes on until enough were measured.
         begun = sum(not trial.ruled_out for trial in history)
-        starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - begun))
+        wanted = INFORMED_STARTS if self._transfer else STARTS
+        starts = n if len(measured) < _FEWEST else min(n, max(0, wanted - begun))
         chosen = self._starts(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
-            search = _Search.over(self._features, self.space, history)
+            search = _Search.over(self._features, self.space, history, self._transfer)
             numbers = range(len(history) + starts, len(history) + n)
             chosen = np.vstack([chosen, search.choose(rows, pending, numbers, rng)])
         return [self.space.config(row) for row in chosen]
@@ -91,13 +99,22 @@ class GaussianProcessSampler(Sampler):
 
         The rules of the hardware may be wrong about a kernel, so the other half does not depend on them.
         """
-        cheap = self._cheapest(rows)
+        promising = self._promising(rows)
         chosen = rows[:0]
         for number in range(len(tried), len(tried) + count):
             seen = np.vstack([tried, chosen])
-            pool = cheap if number % 2 == 0 and not rows_among(cheap, chosen).all() else rows
+            if number == 0 and self._transfer:
+                chosen = promising[:1]
+                continue
+            pool = promising if number % 2 == 0 and not rows_among(promising, chosen).all() else rows
             chosen = np.vstack([chosen, draw_balanced(pool[~rows_among(pool, chosen)], seen, 1, rng)])
         return chosen
+
+    def _promising(self, rows: Rows) -> Rows:
+        """Return the rows from which every second start is drawn: the fastest in related tasks, else the cheapest."""
+        if self._transfer is None:
+            return self._cheapest(rows)
+        return rows[np.argsort(self._transfer.expected(rows), kind="stable")[: -(-len(rows) // _INFORMED)]]
 
     def _cheapest(self, rows: Rows) -> Rows:
         """Return the share `_CHEAP` of the compiled rows that costs least, none where nothing was compiled."""
@@ -110,6 +127,10 @@ class GaussianProcessSampler(Sampler):
     @cached_property
     def _features(self) -> Features:
         return Features.of(self.space, self._static)
+
+    @cached_property
+    def _transfer(self) -> Transfer | None:
+        return Transfer.of(self.space, self.related)
 
     @cached_property
     def _static(self) -> StaticTable | None:
@@ -125,20 +146,22 @@ class _Search:
     improvement begins.
     """
 
-    speed: Process
+    speed: Process | InformedProcess
     works: Process | None
     best: NDArray[np.int32]
     margin: float
 
     @classmethod
-    def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
+    def over(
+        cls, features: Features, space: Space, history: Sequence[Trial], transfer: Transfer | None = None
+    ) -> _Search:
         """Fit both models to the history. The model of failures reuses the length scales of the model of speed."""
         in_order = [trial for trial in history if trial.measured]
         measured = _training_trials(in_order)
         times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
         targets = Targets.of(times)
         margin = targets.gradient * improvement_margin([_time(trial) for trial in in_order])
-        speed, best = Process.fit(features, rows, targets.values), rows[times.argmin()]
+        speed, best = _fitted(features, rows, targets.values, transfer), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):
             return cls(speed, None, best, margin)
@@ -178,7 +201,7 @@ class _Search:
         near = free & ((rows != self.best).sum(axis=1) == 1)
         return near if number % _HILL_CLIMB_EVERY == 0 and near.any() else free
 
-    def _acquisition_values(self, speed: Process, rows: Rows) -> Floats:
+    def _acquisition_values(self, speed: Process | InformedProcess, rows: Rows) -> Floats:
         """Return the acquisition values, shape (rows,): log expected improvement plus log probability of working."""
         acquisition = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
         if self.works is None:
@@ -186,6 +209,14 @@ class _Search:
         mean, std = self.works.predict(rows)
         chance: Floats = log_ndtr(mean / std)
         return acquisition + chance
+
+
+def _fitted(
+    features: Features, rows: Rows, targets: Floats, transfer: Transfer | None
+) -> Process | InformedProcess:
+    if transfer is None:
+        return Process.fit(features, rows, targets)
+    return InformedProcess.fit(transfer, features, rows, targets)
 
 
 @lru_cache(maxsize=1)
