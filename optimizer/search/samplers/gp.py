@@ -95,15 +95,16 @@ class GaussianProcessSampler(Sampler):
         return [self.space.config(row) for row in chosen]
 
     def _starts(self, rows: Rows, tried: Rows, count: int, rng: np.random.Generator) -> Rows:
-        """Return `count` rows that cover the values evenly, every second of those that cost least by the rules.
+        """Return `count` rows that cover the values evenly, every second of those that are promising.
 
-        The rules of the hardware may be wrong about a kernel, so the other half does not depend on them.
+        Related tasks and the rules of the hardware may be wrong about a kernel, so the other half does not depend on
+        them. Where there are related tasks, what they expect to be the fastest comes first.
         """
         promising = self._promising(rows)
         chosen = rows[:0]
         for number in range(len(tried), len(tried) + count):
             seen = np.vstack([tried, chosen])
-            if number == 0 and self._transfer:
+            if self._transfer and not len(chosen) and _expects_better(self._transfer, promising, seen):
                 chosen = promising[:1]
                 continue
             pool = promising if number % 2 == 0 and not rows_among(promising, chosen).all() else rows
@@ -209,6 +210,13 @@ class _Search:
         mean, std = self.works.predict(rows)
         chance: Floats = log_ndtr(mean / std)
         return acquisition + chance
+
+
+def _expects_better(transfer: Transfer, promising: Rows, seen: Rows) -> bool:
+    """Return whether the first of the promising rows is expected to be faster than all that were seen."""
+    if not len(promising) or not len(seen):
+        return len(promising) > 0
+    return bool(transfer.expected(promising[:1])[0] < transfer.expected(seen).min())
 
 
 def _fitted(

@@ -30,7 +30,7 @@ from optimizer.search.samplers.targets import Targets
 from optimizer.search.space import Rows, Space
 from runners.tunables import Parameter
 
-MOST = 250  # measured configurations of a related task to which its process is fitted
+MOST = 200  # measured configurations of a related task to which its process is fitted
 _EXPECTED, _EXPECTED_COUNT = 0.7, 4  # correlation before anything is measured, and how many observations it counts
 _LEAST_SPREAD = 0.3  # of predictions over the observed rows; less would exaggerate differences between equals
 _LEAST_RESIDUAL = 0.3  # standard deviation of what the related tasks do not explain
