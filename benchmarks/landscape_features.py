@@ -2,6 +2,7 @@
 
     python -m benchmarks.landscape_features --landscape FILE --kernel FILE.hip --arch gfx90a --out DIR
         [--ignore read_only] [--alike tile_size_x,tile_size_y] [--limit 4] [--include DIR] [--bare] [--workers 2]
+        [--entry NAME]
 
 FILE is a Kernel Tuner cache file, whose parameters become macros; the answer lies in DIR under its name, for
 `python -m benchmarks.search --features DIR`. No GPU is needed. Parameters of `--ignore` do not change the code, and
@@ -32,6 +33,7 @@ from optimizer.search.space import Key
 from runners.backends.hip import device_compiler
 from runners.backends.resources import from_amdgcn
 from runners.backends.rocm import rocm_directory
+from runners.job import KernelResources
 from runners.static_features.figures import figures_of
 
 Figures = dict[str, float]
@@ -48,9 +50,13 @@ class Compiler:
     include: Sequence[Path]
     limit_s: int
     bare: bool = False
+    entry: str = ""
 
     def figures(self, macros: Mapping[str, Any]) -> Figures | None:
-        """Return features and resources of the first kernel, or None where it did not compile within the limit."""
+        """Return features and resources of the kernel, or None where it did not compile within the limit.
+
+        Without `entry`, a file must have one kernel alone. Raises ValueError.
+        """
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "kernel.s"
             words = [*self._command, *(f"-D{name}={value}" for name, value in macros.items()), "-o", str(out)]
@@ -59,7 +65,16 @@ class Compiler:
         # A build that a signal ended has reached its limit; any other failure is worth reading.
         if done.returncode > 0:
             print(done.stderr.decode(errors="replace")[:400], file=sys.stderr)
-        return figures_of(kernels[0]) if kernels else None
+        return self.chosen(kernels) if kernels else None
+
+    def chosen(self, kernels: Sequence[KernelResources]) -> Figures:
+        """Return features and resources of the kernel that `entry` names. Raises ValueError."""
+        found = [one for one in kernels if self.entry in one.name]
+        if len(found) != 1:
+            raise ValueError(
+                f"--entry {self.entry!r} names {len(found)} of {', '.join(one.name for one in kernels)}"
+            )
+        return figures_of(found[0])
 
     @property
     def _command(self) -> list[str]:
@@ -113,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{landscape.name}: {len(shared)} builds of {len(landscape.times)} configurations, {len(missing)} to make"
     )
-    compiler = Compiler(asked.kernel, asked.arch, asked.include, asked.limit, asked.bare)
+    compiler = Compiler(asked.kernel, asked.arch, asked.include, asked.limit, asked.bare, asked.entry)
     asked.out.mkdir(parents=True, exist_ok=True)
     before, written = known["seconds"] - _compiler_seconds(), time.monotonic()
     for key, figures in compiled(landscape, fixed, list(missing), compiler, asked.workers):
@@ -142,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--alike", default="", help="parameters that determine the code, comma-separated (all)")
     parser.add_argument("--include", type=Path, action="append", default=[], help="folder of headers")
     parser.add_argument("--limit", type=int, default=4, help="processor seconds of a build (4)")
+    parser.add_argument("--entry", default="", help="part of the kernel's name, where the source has several")
     parser.add_argument("--bare", action="store_true", help="without headers and libraries of ROCm")
     parser.add_argument("--workers", type=int, default=2, help="compilers at the same time (2)")
     return parser

@@ -183,7 +183,7 @@ def search(path: Path, sampler: str, seed: int, options: Options = Options()) ->
     return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit, options.until)))
 
 
-def _progress(landscape: Landscape, keys: Iterable[Key], limit: int, until: float | None) -> Iterator[float]:
+def _progress(landscape: Landscape, keys: Iterable[Key], limit: int, until: float | None = None) -> Iterator[float]:
     """Yield the fraction reached after each of `keys`, until the last figure wanted is known."""
     best_so_far = np.inf
     percent, least = (min(PERCENT), max(CURVE)) if until is None else (until, 1)

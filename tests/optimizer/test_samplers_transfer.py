@@ -107,7 +107,7 @@ def test_too_few_measurements_or_those_of_another_space_teach_nothing() -> None:
 
 
 def test_of_many_measurements_the_fastest_and_a_sample_of_the_others_are_fitted() -> None:
-    measured = {(row,): float(1000 - row) for row in range(1000)}
+    measured: dict[tuple[int, ...], float] = {(row,): float(1000 - row) for row in range(1000)}
     chosen = [time for _, time in _packed(measured)]
     assert len(chosen) == MOST and chosen[: MOST // 2] == sorted(measured.values())[: MOST // 2]
     assert chosen == sorted(set(chosen)) and chosen[-1] == 1000.0

@@ -11,8 +11,8 @@ fastest configuration: a local search that the same model guides (compare Erikss
 faster, improvement is counted from a threshold further and further below the fastest (`targets.improvement_margin`).
 
 Where configurations were compiled ahead, the process sees descriptors of their machine code beside the parameters
-(Ashouri et al. 2018 survey such features for compilers), and every second start is one that costs little by the rules
-of the hardware (`runners.static_features.cost`).
+(Ashouri et al. 2018 survey such features for compilers), those of the others are guessed (see `guesses`), and every
+second start is one that costs little by the rules of the hardware (`runners.static_features.cost`).
 
 Where the space was measured in a related task, such as on another target, the process of speed is built around what
 that task predicts (see `transfer`), and the starts are fewer: the fastest there, one drawn evenly, one of the fastest.
@@ -46,6 +46,7 @@ from threadpoolctl import ThreadpoolController
 from optimizer.search.samplers.base import Sampler, Trial
 from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_of
 from optimizer.search.samplers.features import Features, Floats
+from optimizer.search.samplers.guesses import with_guesses
 from optimizer.search.samplers.process import Process
 from optimizer.search.samplers.static import StaticTable
 from optimizer.search.samplers.targets import Targets, improvement_margin
@@ -61,7 +62,7 @@ _NEAR = 3  # best configurations whose neighbours are candidates in spaces too l
 _MOST_SCORED = 25_000  # configurations whose acquisition is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
 _FAILURE_NOISE = 0.1
-_CHEAP = 20  # one compiled configuration in so many is a start by its estimated cost
+_CHEAP = 20  # one configuration in so many is a start by its estimated cost
 _TIE = 1e-9
 
 
@@ -118,12 +119,10 @@ class GaussianProcessSampler(Sampler):
         return rows[np.argsort(self._transfer.expected(rows), kind="stable")[: -(-len(rows) // _INFORMED)]]
 
     def _cheapest(self, rows: Rows) -> Rows:
-        """Return the share `_CHEAP` of the compiled rows that costs least, none where nothing was compiled."""
+        """Return the share `_CHEAP` of the rows that costs least, none where nothing was compiled."""
         if self._static is None:
             return rows[:0]
-        cost = self._static.cost(rows)
-        compiled = int(np.isfinite(cost).sum())
-        return rows[np.argsort(cost, kind="stable")[: -(-compiled // _CHEAP)]]
+        return rows[np.argsort(self._static.cost(rows), kind="stable")[: -(-len(rows) // _CHEAP)]]
 
     @cached_property
     def _features(self) -> Features:
@@ -135,7 +134,8 @@ class GaussianProcessSampler(Sampler):
 
     @cached_property
     def _static(self) -> StaticTable | None:
-        return StaticTable.of(self.space, self.features)
+        table = StaticTable.of(self.space, self.features)
+        return with_guesses(table, self.space) if table else None
 
 
 @dataclass(frozen=True)
