@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from optimizer.search.compiled import CompileAhead, CompiledBatch, Upcoming
 from optimizer.search.earlier import EarlierTask
+from optimizer.search.guidance import GuidanceView
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
 
@@ -222,24 +223,6 @@ class HypothesisView:
 
 
 @dataclass(frozen=True)
-class GuidanceView:
-    """Describe an instruction from a person to the agents.
-
-    `ref` identifies it in a prompt's context report. With `lineage` it applies to prompts about one of those kernels
-    (keys); None means the whole run.
-    """
-
-    ref: str
-    text: str
-    author: str = ""
-    lineage: frozenset[str] | None = None
-
-    def holds_for(self, keys: Iterable[str]) -> bool:
-        """Return whether the instruction belongs into a prompt about these kernels."""
-        return self.lineage is None or not self.lineage.isdisjoint(keys)
-
-
-@dataclass(frozen=True)
 class History:
     """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
     first.
@@ -389,6 +372,8 @@ class Strategy(ABC):
     default_evaluations: ClassVar[int] = 30
     # Whether kernels come from outside, so that wanting nothing means to wait and not to be stuck.
     waits_outside: ClassVar[bool] = False
+    # Whether it uses what earlier runs measured of the problem elsewhere.
+    uses_earlier: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ()
     # What its agents do in a round, in order; build, check and time follow for every strategy.
     stages: ClassVar[tuple[Stage, ...]] = ()

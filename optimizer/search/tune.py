@@ -57,6 +57,7 @@ class Tune(Strategy):
     summary: ClassVar[str] = "Searches the tunables a kernel declares. Needs no language model."
     Settings: ClassVar[type[StrategySettings]] = TuneSettings
     needs_model: ClassVar[bool] = False
+    uses_earlier: ClassVar[bool] = True
     default_evaluations: ClassVar[int] = 40
 
     def decide(self, history: History) -> list[Step]:
