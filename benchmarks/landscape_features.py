@@ -1,12 +1,14 @@
 """Compile the configurations of a recorded tuning space for an AMD GPU, and write what their machine code tells.
 
     python -m benchmarks.landscape_features --landscape FILE --kernel FILE.hip --arch gfx90a --out DIR
-        [--ignore read_only] [--alike tile_size_x,tile_size_y] [--limit 4] [--include DIR]
+        [--ignore read_only] [--alike tile_size_x,tile_size_y] [--limit 4] [--include DIR] [--bare] [--workers 2]
+        [--entry NAME]
 
 FILE is a Kernel Tuner cache file, whose parameters become macros; the answer lies in DIR under its name, for
 `python -m benchmarks.search --features DIR`. No GPU is needed. Parameters of `--ignore` do not change the code, and
 configurations that agree in those of `--alike` share one build. A build that takes more processor seconds than
-`--limit` leaves its configurations without features. What was built before is not built again.
+`--limit` leaves its configurations without features. What was built before is not built again. `--bare` brings neither
+headers nor device libraries of ROCm, for kernels whose `--include` has all that they use.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,9 +33,12 @@ from optimizer.search.space import Key
 from runners.backends.hip import device_compiler
 from runners.backends.resources import from_amdgcn
 from runners.backends.rocm import rocm_directory
+from runners.job import KernelResources
 from runners.static_features.figures import figures_of
 
 Figures = dict[str, float]
+
+WRITE_S = 30.0  # seconds between two states of the answer on disk, which takes seconds to write where it is large
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,14 @@ class Compiler:
     arch: str
     include: Sequence[Path]
     limit_s: int
+    bare: bool = False
+    entry: str = ""
 
     def figures(self, macros: Mapping[str, Any]) -> Figures | None:
-        """Return features and resources of the first kernel, or None where it did not compile within the limit."""
+        """Return features and resources of the kernel, or None where it did not compile within the limit.
+
+        Without `entry`, a file must have one kernel alone. Raises ValueError.
+        """
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "kernel.s"
             words = [*self._command, *(f"-D{name}={value}" for name, value in macros.items()), "-o", str(out)]
@@ -54,12 +65,22 @@ class Compiler:
         # A build that a signal ended has reached its limit; any other failure is worth reading.
         if done.returncode > 0:
             print(done.stderr.decode(errors="replace")[:400], file=sys.stderr)
-        return figures_of(kernels[0]) if kernels else None
+        return self.chosen(kernels) if kernels else None
+
+    def chosen(self, kernels: Sequence[KernelResources]) -> Figures:
+        """Return features and resources of the kernel that `entry` names. Raises ValueError."""
+        found = [one for one in kernels if self.entry in one.name]
+        if len(found) != 1:
+            raise ValueError(
+                f"--entry {self.entry!r} names {len(found)} of {', '.join(one.name for one in kernels)}"
+            )
+        return figures_of(found[0])
 
     @property
     def _command(self) -> list[str]:
         flags = ["-x", "hip", f"--offload-arch={self.arch}", "--cuda-device-only", "-O3", "-w", "-S"]
-        where = [f"--rocm-path={rocm_directory()}", *(f"-I{folder}" for folder in self.include)]
+        libraries = ["-nogpulib", "-nogpuinc"] if self.bare else [f"--rocm-path={rocm_directory()}"]
+        where = [*libraries, *(f"-I{folder}" for folder in self.include)]
         return [device_compiler("gfx942"), *flags, *where, str(self.kernel)]
 
 
@@ -81,17 +102,22 @@ def builds(landscape: Landscape, ignore: Sequence[str], alike: Sequence[str]) ->
 
 
 def compiled(
-    landscape: Landscape, fixed: Mapping[str, Any], shared: Mapping[Key, Sequence[Key]], compiler: Compiler
-) -> Iterator[tuple[Key, Figures | None, float]]:
-    """Yield the key, figures and seconds of each build."""
-    for key in shared:
-        started = time.monotonic()
-        figures = compiler.figures({**fixed, **dict(zip(landscape.values, key, strict=True))})
-        yield key, figures, time.monotonic() - started
+    landscape: Landscape, fixed: Mapping[str, Any], shared: Sequence[Key], compiler: Compiler, workers: int
+) -> Iterator[tuple[Key, Figures | None]]:
+    """Yield the key and figures of each build, in the order of `shared`."""
+    macros = [{**fixed, **dict(zip(landscape.values, key, strict=True))} for key in shared]
+    with ThreadPoolExecutor(workers) as pool:  # each thread waits for a compiler
+        yield from zip(shared, pool.map(compiler.figures, macros), strict=True)
+
+
+def _compiler_seconds() -> float:
+    """Return the processor seconds of the compilers that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile what is missing, and write the answer after every build."""
+    """Compile what is missing, and write the answer now and then."""
     asked = _parser().parse_args(arguments)
     landscape, fixed = Landscape.read(asked.landscape), Landscape.fixed(asked.landscape)
     file = asked.out / f"{landscape.name}.json"
@@ -102,14 +128,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{landscape.name}: {len(shared)} builds of {len(landscape.times)} configurations, {len(missing)} to make"
     )
-    compiler = Compiler(asked.kernel, asked.arch, asked.include, asked.limit)
+    compiler = Compiler(asked.kernel, asked.arch, asked.include, asked.limit, asked.bare, asked.entry)
     asked.out.mkdir(parents=True, exist_ok=True)
-    for key, figures, seconds in compiled(landscape, fixed, missing, compiler):
+    before, written = known["seconds"] - _compiler_seconds(), time.monotonic()
+    for key, figures in compiled(landscape, fixed, list(missing), compiler, asked.workers):
         known["features"] |= {json.dumps(one): figures for one in missing[key]}
-        known["seconds"] += seconds
-        file.write_text(json.dumps(known))
+        known["seconds"] = before + _compiler_seconds()
+        if time.monotonic() - written > WRITE_S:
+            file.write_text(json.dumps(known))
+            written = time.monotonic()
+    file.write_text(json.dumps(known))
     failed = sum(known["features"].get(json.dumps(key)) is None for key in shared)
-    print(f"{known['seconds']:.0f} s of compiling; {failed} builds failed or reached the limit")
+    print(f"{known['seconds']:.0f} processor seconds of compiling; {failed} builds failed or reached the limit")
     return 0
 
 
@@ -127,6 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--alike", default="", help="parameters that determine the code, comma-separated (all)")
     parser.add_argument("--include", type=Path, action="append", default=[], help="folder of headers")
     parser.add_argument("--limit", type=int, default=4, help="processor seconds of a build (4)")
+    parser.add_argument("--entry", default="", help="part of the kernel's name, where the source has several")
+    parser.add_argument("--bare", action="store_true", help="without headers and libraries of ROCm")
+    parser.add_argument("--workers", type=int, default=2, help="compilers at the same time (2)")
     return parser
 
 

@@ -1,6 +1,7 @@
 """Count how many configurations samplers try before they are near the optimum of a recorded tuning space.
 
     python -m benchmarks.search --data DIR [--seeds 30] [--samplers gp,random,…] [--features DIR] [--quick]
+        [--files GLOB] [--cache DIR] [--until PERCENT] [--limit N]
 
 DIR holds Kernel Tuner cache files (`*.json`, `*.json.gz`) in which every valid configuration was measured; the public
 benchmark hub of auto-tuning (github.com/AutoTuningAssociation/benchmark_hub) has such files. Nothing runs on a GPU: a
@@ -9,6 +10,10 @@ at its limit (`_LIMITS`), after which a figure reads `>limit`. Samplers named `k
 its simulation mode, where `kernel_tuner` can be imported (`pip install kernel_tuner==1.5.0`). Samplers named
 `…+static` see all static features in `--features`, which `python -m benchmarks.landscape_features` compiles, and those
 named `…+ahead` only the ones of the configurations that `tune` would have compiled until then.
+
+Samplers named `…+from=GPU` start from 100 configurations of the same kernel that `gp` measured on that GPU before:
+files are named KERNEL-GPU. Those searches, three for a file, are kept in `--cache`. `--until 5` stops a search that is
+within 5 % of the optimum.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import contextlib
 import gzip
 import importlib.util
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -37,6 +43,7 @@ import numpy as np
 from optimizer.search.machinery import ahead
 from optimizer.search.machinery.ahead import Compiled, propose, shortlist
 from optimizer.search.samplers import SAMPLERS, Trial
+from optimizer.search.samplers.base import RelatedTask
 from optimizer.search.space import Config, Key, Space
 from runners.job import AheadBuild
 
@@ -59,6 +66,10 @@ _WORKERS = 2
 _PREFIX = "kt:"
 _STATIC = "+static"
 _AHEAD = "+ahead"
+_FROM = "+from="
+SOURCE_COUNT = 100  # configurations measured on the other GPU
+SOURCE_SEEDS = 3  # searches there
+_SOURCE_STREAM = 77  # keeps the random numbers of those searches apart from the others
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,16 @@ class Landscape:
         """Return the space whose valid configurations are those recorded."""
         return Space.of(self.values, [self.recorded], most_rows=max(200_000, len(self.times)))
 
+    @property
+    def gpu(self) -> str:
+        """Return the name of the GPU, the end of the file's name."""
+        return self.name.rpartition("-")[2]
+
+    def trial(self, key: Key) -> Trial:
+        """Return a configuration as a trial with its recorded outcome."""
+        time = self.times[key]
+        return Trial(dict(zip(self.values, key, strict=True)), None if time is None else time * 1000)
+
     def recorded(self, config: Config) -> bool:
         """Return whether this configuration is valid, that is, in the file."""
         return tuple(config[name] for name in self.values) in self.times
@@ -127,68 +148,107 @@ class Search:
         return self.reached[min(count, len(self.reached)) - 1]
 
 
-def limit_of(sampler: str) -> int:
+@dataclass(frozen=True)
+class Options:
+    """Hold where features and the searches on other GPUs are, and when a search stops.
+
+    With `until`, a search ends once it is within so many per cent; otherwise once all figures wanted are known.
+    """
+
+    features: Path | None = None
+    cache: Path | None = None
+    until: float | None = None
+    limit: int | None = None
+
+
+def limit_of(sampler: str, options: Options = Options()) -> int:
     """Return the evaluations after which a search is stopped."""
-    return _LIMITS.get(sampler, _LIMIT)
+    return options.limit or _LIMITS.get(sampler, _LIMIT)
 
 
-def search(path: Path, sampler: str, seed: int, features: Path | None = None) -> Search:
+def search(path: Path, sampler: str, seed: int, options: Options = Options()) -> Search:
     """Search the landscape at `path` once."""
     landscape = _landscape(path)
     if sampler.startswith(_PREFIX):
-        keys: Iterable[Key] = _tuned(path, sampler, seed)
+        keys: Iterable[Key] = _tuned(path, sampler, seed, options)
     else:
-        known = landscape.features(features) if features and sampler.endswith((_STATIC, _AHEAD)) else {}
-        name = sampler.removesuffix(_STATIC).removesuffix(_AHEAD)
-        search = _ahead if sampler.endswith(_AHEAD) else _sampled
-        keys = search(landscape, name, seed, known)
-    return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit_of(sampler))))
+        plain, _, gpu = sampler.partition(_FROM)
+        sees = options.features is not None and plain.endswith((_STATIC, _AHEAD))
+        known = landscape.features(options.features) if options.features and sees else {}
+        related = [_source(path, gpu, seed % SOURCE_SEEDS, options.cache)] if gpu else []
+        name = plain.removesuffix(_STATIC).removesuffix(_AHEAD)
+        search = _ahead if plain.endswith(_AHEAD) else _sampled
+        keys = search(landscape, name, seed, known, related)
+    limit = limit_of(sampler, options)
+    return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit, options.until)))
 
 
-def _progress(landscape: Landscape, keys: Iterable[Key], limit: int) -> Iterator[float]:
+def _progress(landscape: Landscape, keys: Iterable[Key], limit: int, until: float | None = None) -> Iterator[float]:
     """Yield the fraction reached after each of `keys`, until the last figure wanted is known."""
     best_so_far = np.inf
+    percent, least = (min(PERCENT), max(CURVE)) if until is None else (until, 1)
     for count, key in enumerate(keys, start=1):
         best_so_far = min(best_so_far, landscape.times[key] or np.inf)
         yield landscape.best / best_so_far
-        near = best_so_far <= landscape.best * (1 + min(PERCENT) / 100)
-        if count >= limit or (near and count >= max(CURVE)):
+        near = best_so_far <= landscape.best * (1 + percent / 100)
+        if count >= limit or (near and count >= least):
             return
 
 
+def _source(path: Path, gpu: str, seed: int, cache: Path | None) -> RelatedTask:
+    """Return what `gp` measured of the same kernel on another GPU, from `cache` where it was searched before."""
+    other = _landscape(path.with_name(path.name.replace(_landscape(path).gpu, gpu)))
+    file = cache / f"{other.name}-{SOURCE_COUNT}-{seed}.json" if cache else None
+    if file and file.exists():
+        keys = [tuple(key) for key in json.loads(file.read_text())]
+    else:
+        keys = list(itertools.islice(_sampled(other, "gp", seed, {}, stream=(_SOURCE_STREAM,)), SOURCE_COUNT))
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(keys))
+    return RelatedTask(f"on {gpu}", tuple(other.trial(key) for key in keys))
+
+
 def _sampled(
-    landscape: Landscape, name: str, seed: int, features: Mapping[Key, Mapping[str, float]]
+    landscape: Landscape,
+    name: str,
+    seed: int,
+    features: Mapping[Key, Mapping[str, float]],
+    related: Sequence[RelatedTask] = (),
+    stream: Sequence[int] = (),
 ) -> Iterator[Key]:
     """Yield what our interface's sampler tries, one by one."""
-    sampler, history = SAMPLERS[name](landscape.space, features=features), list[Trial]()
-    while suggested := sampler.ask(history, 1, np.random.default_rng([seed, len(history)])):
+    sampler, history = SAMPLERS[name](landscape.space, features=features, related=related), list[Trial]()
+    while suggested := sampler.ask(history, 1, np.random.default_rng([seed, len(history), *stream])):
         key = landscape.space.key(suggested[0])
-        time = landscape.times[key]
-        history.append(Trial(suggested[0], None if time is None else time * 1000))
+        history.append(landscape.trial(key))
         yield key
 
 
 def _ahead(
-    landscape: Landscape, name: str, seed: int, features: Mapping[Key, Mapping[str, float]]
+    landscape: Landscape,
+    name: str,
+    seed: int,
+    features: Mapping[Key, Mapping[str, float]],
+    related: Sequence[RelatedTask] = (),
 ) -> Iterator[Key]:
     """Yield what `tune` tries when it compiles ahead: the features of so many configurations are known at a time."""
     space, history = landscape.space, list[Trial]()
     builds: dict[Key, AheadBuild] = {}
     while True:
         rng, compiled = np.random.default_rng([seed, len(history)]), Compiled(space, builds, frozenset(builds))
-        asked = shortlist(name, compiled, history, ahead.COUNT, rng)
+        asked = shortlist(name, compiled, history, ahead.COUNT, rng, related)
         builds |= {key: AheadBuild(figures=dict(features.get(key, {}))) for key in map(space.key, asked)}
         compiled = Compiled(space, builds, frozenset(builds))
-        suggested = propose(name, compiled, history, 1, rng)
+        suggested = propose(name, compiled, history, 1, rng, related)
         if not suggested:
             return
         key = space.key(suggested[0])
-        time = landscape.times[key]
-        history.append(Trial(suggested[0], None if time is None else time * 1000))
+        history.append(landscape.trial(key))
         yield key
 
 
-def _tuned(path: Path, sampler: str, seed: int) -> list[Key]:
+def _tuned(path: Path, sampler: str, seed: int, options: Options) -> list[Key]:
     """Return what Kernel Tuner's strategy tries, each once, in its order. It draws from the global generators."""
     import kernel_tuner
 
@@ -206,7 +266,7 @@ def _tuned(path: Path, sampler: str, seed: int) -> list[Key]:
             restrictions=landscape.recorded,
             lang="CUDA",
             strategy=sampler.removeprefix(_PREFIX),
-            strategy_options={"max_fevals": limit_of(sampler)},
+            strategy_options={"max_fevals": limit_of(sampler, options)},
             cache=str(_cache_file(path)),
             simulation_mode=True,
             quiet=True,
@@ -249,19 +309,19 @@ def _time(record: dict[str, Any]) -> float | None:
 
 
 def all_searches(
-    paths: Sequence[Path], samplers: Sequence[str], seeds: int, workers: int, features: Path | None = None
+    paths: Sequence[Path], samplers: Sequence[str], seeds: int, workers: int, options: Options = Options()
 ) -> Iterator[Search]:
     """Yield every search, made in workers whose linear algebra keeps to one thread each."""
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    tasks = [(path, sampler, seed, features) for path in paths for sampler in samplers for seed in range(seeds)]
+    tasks = [(path, sampler, seed, options) for path in paths for sampler in samplers for seed in range(seeds)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         yield from pool.map(search, *zip(*tasks, strict=True))
 
 
-def report(sampler: str, searches: Sequence[Search]) -> str:
+def report(sampler: str, searches: Sequence[Search], options: Options = Options()) -> str:
     """Format one line: median and 90th percentile of evaluations for each of PERCENT, then the median curve."""
-    cells = [_figures(searches, percent, limit_of(sampler)) for percent in PERCENT]
+    cells = [_figures(searches, percent, limit_of(sampler, options)) for percent in PERCENT]
     curve = [f"{np.median([one.reached_after(count) for one in searches]):5.2f}" for count in CURVE]
     return f"{sampler:26}" + "".join(f"{cell:>14}" for cell in cells) + "   " + " ".join(curve)
 
@@ -287,20 +347,20 @@ def heading(landscape: Landscape, seeds: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table for each file."""
     asked = _parser().parse_args(arguments)
-    paths = sorted([*asked.data.glob("*.json"), *asked.data.glob("*.json.gz")])
+    paths = sorted([*asked.data.glob(f"{asked.files}.json"), *asked.data.glob(f"{asked.files}.json.gz")])
     if not paths:
         print(f"no *.json or *.json.gz in {asked.data}", file=sys.stderr)
         return 2
     samplers, seeds = _chosen(asked), 10 if asked.quick else asked.seeds
-    found: list[Search] = []
-    for one in all_searches(paths, samplers, seeds, asked.workers, asked.features):
+    options, found = Options(asked.features, asked.cache, asked.until, asked.limit), list[Search]()
+    for one in all_searches(paths, samplers, seeds, asked.workers, options):
         found.append(one)
         mine = [other for other in found if (other.landscape, other.sampler) == (one.landscape, one.sampler)]
         if one.sampler == samplers[0] and len(mine) == 1:
             landscape = next(_landscape(path) for path in paths if _landscape(path).name == one.landscape)
             print(heading(landscape, seeds), flush=True)
         if len(mine) == seeds:
-            print(report(one.sampler, mine), flush=True)
+            print(report(one.sampler, mine, options), flush=True)
     return 0
 
 
@@ -321,6 +381,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, required=True, help="folder of Kernel Tuner cache files")
     parser.add_argument("--seeds", type=int, default=30, help="searches a sampler and file (30)")
     parser.add_argument("--features", type=Path, help="folder of static features, for samplers named `…+static`")
+    parser.add_argument(
+        "--cache", type=Path, help="folder in which searches on other GPUs are kept, for `…+from=GPU`"
+    )
+    parser.add_argument("--until", type=float, help="stop a search that is within so many per cent of the optimum")
+    parser.add_argument("--limit", type=int, help="stop every search after so many evaluations")
+    parser.add_argument("--files", default="*", help="files of --data to search, such as `*-MI250X` (all)")
     parser.add_argument("--samplers", help="comma-separated; `kt:NAME` is Kernel Tuner's strategy NAME")
     parser.add_argument("--workers", type=int, default=_WORKERS, help=f"searches at the same time ({_WORKERS})")
     parser.add_argument("--quick", action="store_true", help="10 seeds; gp, random and tpe")

@@ -1,26 +1,87 @@
 """Measure how well the time model predicts configurations of recorded tuning spaces that it was not fitted to.
 
-    python -m benchmarks.time_model --data DIR --features DIR [--measured 10,30,100] [--repeats 20]
+    python -m benchmarks.time_model --data DIR --features DIR [--measured 10,30,100] [--repeats 20] [--leave-out]
 
 Fits to so many random configurations and predicts 200 others: rank correlation, median error, and how many of the
 80 % intervals hold. `rules` is the estimate of `runners.static_features.cost` alone, which is fitted to nothing.
+
+With `--leave-out`, files are named KERNEL-GPU, and each is predicted from the others: the same kernel on other GPUs,
+and other kernels on any GPU. Scales differ between them, so the times of each file are divided by their median, that of
+the predicted file by the median of ten measured configurations.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.search import Landscape
-from optimizer.search.machinery.time_model import TimeModel
+from optimizer.search.machinery.time_model import Floats, TimeModel
 from optimizer.search.space import Key
 from runners.static_features.cost import descriptors
 
 ASKED = 200
+POOLED = 300  # configurations of all other files together
+SCALED_BY = 10  # measured configurations that tell the scale of a left-out file
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Hold the configurations of a file whose machine code is known, with their logarithmic times over the median."""
+
+    name: str
+    figures: Sequence[dict[str, float]]
+    logs: Floats
+
+    @classmethod
+    def read(cls, path: Path, features: Path) -> Recorded:
+        landscape = Landscape.read(path)
+        known = landscape.features(features)
+        pairs = [(known[key], time) for key in known if (time := landscape.times[key]) is not None]
+        logs = np.log([time for _, time in pairs])
+        return cls(landscape.name, [figures for figures, _ in pairs], logs - np.median(logs))
+
+    @property
+    def kernel(self) -> str:
+        return self.name.rpartition("-")[0]
+
+
+def left_out(files: Sequence[Recorded], repeats: int) -> Iterator[str]:
+    """Yield a line for each file and each way of leaving it out."""
+    for one in files:
+        others = {
+            "same kernel, other GPUs": [file for file in files if file.kernel == one.kernel and file is not one],
+            "other kernels": [file for file in files if file.kernel != one.kernel],
+        }
+        rules = spearmanr([descriptors(figures)["cost"] for figures in one.figures], one.logs).statistic
+        for title, pool in others.items():
+            if not pool:
+                continue
+            found = np.array([_from_others(one, pool, seed) for seed in range(repeats)])
+            rank, error, held, width = np.median(found, axis=0)
+            yield (
+                f"{one.name} from {title} ({', '.join(file.name for file in pool)}): rules {rules:.2f}, rank "
+                f"correlation {rank:.2f}, median error ×{np.exp(error):.2f}, 80 % intervals hold {held:.0%}, median "
+                f"width ×{np.exp(width):.1f}"
+            )
+
+
+def _from_others(one: Recorded, pool: Sequence[Recorded], seed: int) -> tuple[float, float, float, float]:
+    """Return the figures of `_judged` for a file that is predicted from others."""
+    rng, share = np.random.default_rng(seed), POOLED // len(pool)
+    chosen = [(file, at) for file in pool for at in rng.permutation(len(file.logs))[:share]]
+    times = np.exp([file.logs[at] for file, at in chosen])
+    model = TimeModel.fit([file.figures[at] for file, at in chosen], times.tolist())
+    asked = rng.permutation(len(one.logs))[: ASKED + SCALED_BY]
+    scale = np.median(one.logs[asked[:SCALED_BY]])
+    if model is None:
+        raise SystemExit("too few configurations with features")
+    return _judged(model, [one.figures[at] for at in asked[SCALED_BY:]], one.logs[asked[SCALED_BY:]] - scale)
 
 
 def figures_of(path: Path, features: Path, counts: Sequence[int], repeats: int) -> str:
@@ -50,10 +111,15 @@ def _tried(
     model = TimeModel.fit([known[key] for key in chosen[:count]], times[:count])
     if model is None:
         raise SystemExit("too few measured configurations")
-    found = [model.predict(known[key]) for key in chosen[count:]]
-    pairs = [(one, time) for one, time in zip(found, times[count:], strict=True) if one is not None]
-    logs = np.array([[one.time_us, one.low_us, one.high_us, time] for one, time in pairs])
-    mean, low, high, true = np.log(logs).T
+    return _judged(model, [known[key] for key in chosen[count:]], np.log(times[count:]))
+
+
+def _judged(
+    model: TimeModel, figures: Sequence[dict[str, float]], true: Floats
+) -> tuple[float, float, float, float]:
+    """Return rank correlation, median absolute log error, share of intervals that hold, and their log width."""
+    found = [one for one in map(model.predict, figures) if one is not None]
+    mean, low, high = np.log([[one.time_us, one.low_us, one.high_us] for one in found]).T
     held = float(np.mean((low <= true) & (true <= high)))
     return (
         float(spearmanr(mean, true).statistic),
@@ -70,9 +136,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--features", type=Path, required=True, help="folder of static features")
     parser.add_argument("--measured", default="10,30,100", help="configurations that a model is fitted to")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--leave-out", action="store_true", help="predict each file from the others")
     asked = parser.parse_args(arguments)
     counts = [int(one) for one in asked.measured.split(",")]
-    for path in sorted([*asked.data.glob("*.json"), *asked.data.glob("*.json.gz")]):
+    paths = sorted([*asked.data.glob("*.json"), *asked.data.glob("*.json.gz")])
+    if asked.leave_out:
+        known = [path for path in paths if (asked.features / f"{path.name.partition('.')[0]}.json").exists()]
+        for line in left_out([Recorded.read(path, asked.features) for path in known], asked.repeats):
+            print(line, flush=True)
+        return 0
+    for path in paths:
         print(figures_of(path, asked.features, counts, asked.repeats), flush=True)
     return 0
 

@@ -57,6 +57,14 @@ class BudgetRaised(Payload):
     limits: dict[str, float | None]
 
 
+class AheadFinished(Payload):
+    """State that so many variants of a kernel were compiled ahead, of which so many cannot run."""
+
+    type: ClassVar[str] = "ahead.finished"
+    compiled: int
+    refused: int
+
+
 class KernelAdded(Payload):
     """State that a kernel was written and waits for its evaluation."""
 
@@ -294,6 +302,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         RunNoted,
         BudgetWarned,
         BudgetRaised,
+        AheadFinished,
         KernelAdded,
         EvaluationStarted,
         EvaluationFinished,

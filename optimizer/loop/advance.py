@@ -145,6 +145,8 @@ def _decide(run: Run) -> None:
         recorded = recorded_in(run)
         for _ in range(MAX_ROUNDS):
             history = replace(history_of(run), recorded=recorded.asks, recorded_tuning=recorded.tuning)
+            if history.earlier:
+                _note_transfer(run, strategy_of(run).starts_from(history))
             steps = strategy_of(run).decide(history)
             if take_steps(run, steps):
                 continue
@@ -153,6 +155,13 @@ def _decide(run: Run) -> None:
         logger.exception("run %s: strategy %s failed", run.pk, run.strategy)
         enter(run, RunState.FAILED, f"Strategy {run.strategy} failed: {type(error).__name__}: {error}")
     return None
+
+
+def _note_transfer(run: Run, measurements: str) -> None:
+    """Record once which earlier measurements the search starts from."""
+    text = f"The search starts from {measurements}." if measurements else ""
+    if text and not run.events.filter(type=RunNoted.type, payload__text=text).exists():
+        record(run, RunNoted(text=text))
 
 
 def _settle(run: Run, finish: Finish | None) -> None:

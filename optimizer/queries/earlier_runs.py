@@ -20,15 +20,22 @@ def earlier_runs(run: Run) -> QuerySet[Run]:
     bound of their speedup come first. Runs that optimise another time or compare with another baseline are left out,
     and so are those led by a seed, which every run has.
     """
+    like = shared_with(run).filter(target=run.target_id, baseline=run.baseline)
+    led = like.exclude(best_kernel=None).exclude(best_kernel__author_kind=AuthorKind.SEED)
+    return led.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk").select_related("best_kernel")
+
+
+def shared_with(run: Run) -> QuerySet[Run]:
+    """Return the team's other runs for the same time whose results this run may use.
+
+    A private run shares with nobody but the private runs of the same person, and the runs of a campaign not with each
+    other.
+    """
     shown = Q(is_private=False)
     if run.is_private and run.created_by_id is not None:
         shown |= Q(created_by=run.created_by_id)
-    like = Run.objects.filter(
-        shown, team=run.team_id, target=run.target_id, objective=run.objective, baseline=run.baseline
-    )
-    like = like.exclude(pk__in=others_of_its_campaign(run))
-    led = like.exclude(pk=run.pk).exclude(best_kernel=None).exclude(best_kernel__author_kind=AuthorKind.SEED)
-    return led.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk").select_related("best_kernel")
+    like = Run.objects.filter(shown, team=run.team_id, objective=run.objective)
+    return like.exclude(pk__in=others_of_its_campaign(run)).exclude(pk=run.pk)
 
 
 def others_of_its_campaign(run: Run) -> QuerySet[CampaignCell, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from optimizer.models import Guidance, KernelParent, LlmCall, Run
-from optimizer.search.base import GuidanceView
+from optimizer.search.guidance import GuidanceView
 
 # Reference of the instruction given when the run was started; later ones are numbered by their row.
 FROM_THE_START = "guidance-0"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from optimizer import queue
 from optimizer.enqueue import enqueue_run
-from optimizer.events.payloads import RunNoted
+from optimizer.events.payloads import AheadFinished, RunNoted
 from optimizer.events.record import record
 from optimizer.models import AheadBatch, Job, JobState, Run
 from optimizer.queries.compiled_ahead import CANCELLED
@@ -55,6 +55,8 @@ def do_finish_ahead(run: Run, batch: AheadBatch, result: JobResult) -> None:
     batch.mark_finished(builds, storable_text(error)[:1000])
     if error:
         record(run, RunNoted(text=f"Nothing is compiled ahead: {batch.error[:300]}", tone="warn"))
+    else:
+        record(run, AheadFinished(compiled=len(builds), refused=sum(bool(build.refused) for build in result.ahead)))
     enqueue_run(run.pk)
 
 

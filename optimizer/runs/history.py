@@ -23,12 +23,13 @@ from optimizer.models import (
 )
 from optimizer.queries.compiled_ahead import compiled_of
 from optimizer.queries.earlier_runs import others_of_its_campaign
+from optimizer.queries.earlier_tasks import earlier_tasks
 from optimizer.queries.guidance import guidance_views
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
 from optimizer.runs.evidence import Evidence, evidence_of
 from optimizer.runs.hot_loop import hot_loop
-from optimizer.runs.strategies import settings_of
+from optimizer.runs.strategies import settings_of, strategy_of
 from optimizer.search.base import CallView, History, HypothesisView, KernelView
 from runners.job import JobResult, Objective, Status
 from runners.problems import open_bundle
@@ -59,6 +60,7 @@ def history_of(run: Run) -> History:
         guidance=guidance_views(run),
         objective=Objective(run.objective),
         compiled=compiled_of(run),
+        earlier=earlier_tasks(run) if strategy_of(run).uses_earlier else (),
     )
 
 

@@ -19,6 +19,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from optimizer.search.compiled import CompileAhead, CompiledBatch, Upcoming
+from optimizer.search.earlier import EarlierTask
+from optimizer.search.guidance import GuidanceView
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
 
@@ -221,24 +223,6 @@ class HypothesisView:
 
 
 @dataclass(frozen=True)
-class GuidanceView:
-    """Describe an instruction from a person to the agents.
-
-    `ref` identifies it in a prompt's context report. With `lineage` it applies to prompts about one of those kernels
-    (keys); None means the whole run.
-    """
-
-    ref: str
-    text: str
-    author: str = ""
-    lineage: frozenset[str] | None = None
-
-    def holds_for(self, keys: Iterable[str]) -> bool:
-        """Return whether the instruction belongs into a prompt about these kernels."""
-        return self.lineage is None or not self.lineage.isdisjoint(keys)
-
-
-@dataclass(frozen=True)
 class History:
     """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
     first.
@@ -247,6 +231,7 @@ class History:
     is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
     of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
     its decisions from there. `recorded_tuning` holds the recorded configurations of a kernel by its key.
+    `earlier` is what was measured of the problem on other targets and in other versions before the run was created.
     """
 
     problem: Any
@@ -263,6 +248,7 @@ class History:
     recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
     recorded_tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
     compiled: Sequence[CompiledBatch] = ()
+    earlier: Sequence[EarlierTask] = ()
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""
@@ -386,6 +372,8 @@ class Strategy(ABC):
     default_evaluations: ClassVar[int] = 30
     # Whether kernels come from outside, so that wanting nothing means to wait and not to be stuck.
     waits_outside: ClassVar[bool] = False
+    # Whether it uses what earlier runs measured of the problem elsewhere.
+    uses_earlier: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ()
     # What its agents do in a round, in order; build, check and time follow for every strategy.
     stages: ClassVar[tuple[Stage, ...]] = ()
@@ -397,3 +385,7 @@ class Strategy(ABC):
     def preview(self, history: History, most: int) -> list[Upcoming]:
         """Return what would be measured next, in order; empty where an agent's answer decides."""
         return []
+
+    def starts_from(self, history: History) -> str:
+        """Name the earlier measurements that the search uses; empty where it uses none."""
+        return ""

@@ -6,6 +6,9 @@ observation like any other. The run ends when the space is exhausted.
 
 Where kernels for the target can be compiled on another machine, the sampler's best few dozen are compiled while one
 is being measured. The sampler then sees their machine code, and what does not build costs no evaluation.
+
+Where earlier runs measured the same parameters on another target or in another version of the problem, the sampler
+starts from there.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from pydantic import Field
 
 from optimizer.search.base import Finish, History, KernelView, Step, Strategy, StrategySettings
 from optimizer.search.compiled import Upcoming
-from optimizer.search.machinery.tuning import Search, is_numbered, size_of
+from optimizer.search.machinery.related import related_tasks, words_of
+from optimizer.search.machinery.tuning import Search, is_numbered, size_of, space_of
 from optimizer.search.samplers import DEFAULT, SAMPLERS
 
 PREFIX = "tune."
@@ -37,6 +41,11 @@ class TuneSettings(StrategySettings):
         description="Configurations compiled ahead for each one that is measured, where kernels for the target can be "
         "compiled without it; 0: none.",
     )
+    transfer: bool = Field(
+        True,
+        description="Start from what earlier runs measured of the same problem and parameters on other targets or in "
+        "other versions.",
+    )
     sampler: str = Field(DEFAULT, pattern=f"^({'|'.join(SAMPLERS)})$", description="Who proposes configurations.")
 
 
@@ -48,6 +57,7 @@ class Tune(Strategy):
     summary: ClassVar[str] = "Searches the tunables a kernel declares. Needs no language model."
     Settings: ClassVar[type[StrategySettings]] = TuneSettings
     needs_model: ClassVar[bool] = False
+    uses_earlier: ClassVar[bool] = True
     default_evaluations: ClassVar[int] = 40
 
     def decide(self, history: History) -> list[Step]:
@@ -56,7 +66,7 @@ class Tune(Strategy):
         basis = choose_basis(history, settings.kernel)
         if basis is None:
             return [Finish("No kernel with tunables is correct here.")]
-        search = Search(history, basis, PREFIX)
+        search = Search(history, basis, PREFIX, transfer=settings.transfer)
         drafts = search.drafts(settings.concurrency, settings.sampler, settings.ahead)
         batch = search.batch(settings.ahead, settings.sampler)
         if drafts or batch or search.pending or search.is_compiling:
@@ -67,7 +77,19 @@ class Tune(Strategy):
         """Return the sampler's next configurations, as if each was measured at its expected time."""
         settings = history.settings.narrow(TuneSettings)
         basis = choose_basis(history, settings.kernel)
-        return Search(history, basis, PREFIX).upcoming(most, settings.sampler, settings.ahead) if basis else []
+        if basis is None:
+            return []
+        search = Search(history, basis, PREFIX, transfer=settings.transfer)
+        return search.upcoming(most, settings.sampler, settings.ahead)
+
+    def starts_from(self, history: History) -> str:
+        """Name the measurements of the same parameters on other targets and in other versions."""
+        settings = history.settings.narrow(TuneSettings)
+        is_used = settings.transfer and SAMPLERS[settings.sampler].uses_related
+        basis = choose_basis(history, settings.kernel) if is_used else None
+        return (
+            words_of(related_tasks(history.earlier, space_of(basis.source), basis.source.language)) if basis else ""
+        )
 
 
 def _ending(search: Search) -> str:

@@ -110,6 +110,10 @@ def _call_ended(event: payloads.CallEnded) -> tuple[str, str]:
     return f"{event.role}: {CallState(event.state).label.lower()}{tokens}{failed}", CallState(event.state).tone
 
 
+def _compiled(event: payloads.AheadFinished) -> tuple[str, str]:
+    return f"{event.compiled} compiled ahead, {event.refused or 'none'} ruled out by the compiler", "muted"
+
+
 def _tool_ended(event: payloads.ToolEnded) -> tuple[str, str]:
     state = ToolState(event.state)
     said = event.headline or state.label.lower()
@@ -130,6 +134,7 @@ WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.RunNoted: lambda event: (event.text, event.tone),
     payloads.BudgetWarned: _warned,
     payloads.BudgetRaised: _raised,
+    payloads.AheadFinished: _compiled,
     payloads.KernelAdded: _added,
     payloads.EvaluationStarted: _started,
     payloads.EvaluationFinished: _finished,

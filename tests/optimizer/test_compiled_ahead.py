@@ -59,6 +59,10 @@ def test_what_the_compiler_rules_out_costs_no_evaluation_and_the_page_says_so(ru
     page = pages.get(f"/runs/{run.pk}/parameters/").content.decode()
     assert "4 compiled ahead, 1 ruled out by the compiler" in page
     assert "THREADS=1024" in page
+    (ended,) = RunEvent.objects.filter(run=run, type="ahead.finished").values_list("payload", flat=True)
+    assert ended == {"compiled": 4, "refused": 1}
+    feed = pages.get(f"/runs/{run.pk}/").content.decode()
+    assert feed.count("4 compiled ahead, 1 ruled out by the compiler") == 1, "an open page hears of it"
 
 
 def test_without_a_compiler_the_run_goes_on_as_before_and_says_so(run: Run, pages: Client) -> None:

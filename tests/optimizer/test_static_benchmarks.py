@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import landscape_features, time_model
-from benchmarks.landscape_features import builds
-from benchmarks.search import Landscape, search
+from benchmarks.landscape_features import Compiler, builds
+from benchmarks.search import Landscape, Options, search
+from runners.job import KernelResources
 
 VALUES = {"tile": [1, 2, 3, 4, 5, 6, 7, 8], "block": [16, 32, 64, 128], "cached": [0, 1], "amount": [7]}
 KERNEL = """
@@ -83,6 +85,38 @@ def test_features_are_compiled_once_and_shared_by_configurations_with_the_same_c
     assert "0 to make" in capsys.readouterr().out
 
 
+def test_the_kernel_that_was_tuned_is_read_and_not_another_one_of_its_file() -> None:
+    both = [KernelResources(name, features={"vector": at}) for at, name in enumerate(("_Z5naivev", "_Z5tunedv"))]
+    compiler = Compiler(Path("two.hip"), "gfx942", [], 4, entry="tuned")
+    assert compiler.chosen(both)["vector"] == 1
+    with pytest.raises(ValueError, match="names 2 of _Z5naivev, _Z5tunedv"):
+        replace(compiler, entry="").chosen(both)
+
+
+def test_a_left_out_file_is_predicted_from_the_same_kernel_elsewhere_and_from_other_kernels(
+    data: Path, features: Path
+) -> None:
+    one = time_model.Recorded.read(data / "tiny-GPU.json", features)
+    files = [one, replace(one, name="tiny-OTHER"), replace(one, name="another-GPU")]
+    lines = list(time_model.left_out(files, 2))
+    assert [line.partition(":")[0] for line in lines[:2]] == [
+        "tiny-GPU from same kernel, other GPUs (tiny-OTHER)",
+        "tiny-GPU from other kernels (another-GPU)",
+    ]
+    assert len(lines) == 5, "another kernel has no other GPU"
+    assert float(lines[0].split("rank correlation ")[1].split(",")[0]) > 0.95
+
+
+def test_a_search_may_start_from_what_was_measured_on_another_gpu(data: Path, tmp_path: Path) -> None:
+    (data / "tiny-OTHER.json").write_text((data / "tiny-GPU.json").read_text())
+    options = Options(cache=tmp_path / "cache", until=1, limit=20)
+    found = search(data / "tiny-GPU.json", "gp+from=OTHER", 4, options)
+    assert found.reached == (1.0,), "the fastest configuration there comes first, and ends the search"
+    kept = json.loads((tmp_path / "cache" / "tiny-OTHER-100-1.json").read_text())
+    assert len(kept) == 64
+    assert search(data / "tiny-GPU.json", "gp+from=OTHER", 4, options) == found
+
+
 def test_the_time_model_is_judged_on_configurations_that_it_was_not_fitted_to(data: Path, features: Path) -> None:
     said = time_model.figures_of(data / "tiny-GPU.json", features, [20], 3)
     assert "tiny-GPU: 64 with features; rank correlation of the rules alone 0.9" in said
@@ -92,6 +126,6 @@ def test_the_time_model_is_judged_on_configurations_that_it_was_not_fitted_to(da
 
 
 def test_a_search_that_compiles_ahead_reaches_the_optimum_by_what_it_compiled(data: Path, features: Path) -> None:
-    found = search(data / "tiny-GPU.json", "gp+ahead", 1, features)
+    found = search(data / "tiny-GPU.json", "gp+ahead", 1, Options(features))
     assert found.reached[-1] == 1.0
     assert len(found.reached) <= 64

@@ -13,6 +13,7 @@ from optimizer.queries.kernel_resources import changed_features, feature_rows
 from optimizer.queries.prediction import prediction_of
 from optimizer.search.machinery.time_model import FEWEST, TimeModel
 from optimizer.search.samplers import SAMPLERS, Trial
+from optimizer.search.samplers.guesses import with_guesses
 from optimizer.search.samplers.static import StaticTable
 from optimizer.search.space import Key, Space
 from runners.job import BuildReport, KernelResources
@@ -83,14 +84,28 @@ def built(compiled: Space) -> dict[Key, dict[str, float]]:
     return {key: figures(0.0 if key == (80, 5) else 10.0 + hash(key) % 40) for key in keys}
 
 
-def test_rows_that_were_not_compiled_have_a_column_of_their_own_and_no_cost() -> None:
+def test_rows_that_were_not_compiled_have_a_column_of_their_own_and_cost_more_than_any_other() -> None:
     known = built(space())
     del known[(16, 1)]
     table = StaticTable.of(space(), known)
     assert table is not None
     rows = np.array([[0, 0], [4, 4]], dtype=np.int32)
     assert table.of_rows(rows)[:, -1].tolist() == [1.0, 0.0]
-    assert np.isinf(table.cost(rows)[0]) and table.cost(rows)[1] == 0.0
+    assert table.cost(rows)[0] > table.cost(space().rows).max() - 1e-9 > 1 and table.cost(rows)[1] == 0.0
+
+
+def test_descriptors_are_guessed_from_compiled_configurations_that_are_alike() -> None:
+    known = {key: figures(10.0 * float(key[1])) for key in map(space().key, space().enumerate_valid())}
+    left_out = [key for number, key in enumerate(known) if number % 3 == 0]
+    compiled = {key: found for key, found in known.items() if key not in left_out}
+    whole, part = StaticTable.of(space(), known), StaticTable.of(space(), compiled)
+    assert whole is not None and part is not None
+    guessed = with_guesses(part, space())
+    rows = np.array([space().row(dict(zip(space().names, key, strict=True))) for key in left_out])
+    found, true = guessed.of_rows(rows)[:, :-1], whole.of_rows(rows)[:, :-1]
+    assert np.abs(found - true).mean() < 0.6 * np.abs(part.of_rows(rows)[:, :-1] - true).mean()
+    assert (guessed.of_rows(rows)[:, -1] > 0).all()
+    assert guessed.of_rows(space().rows)[:, -1].min() == 0, "what was compiled is certain"
 
 
 def test_features_of_other_spaces_and_of_equal_builds_make_no_table() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from optimizer.search.compiled import CompiledBatch
 from optimizer.search.samplers import SAMPLERS, Trial
+from optimizer.search.samplers.base import RelatedTask
 from optimizer.search.samplers.candidates import draw_balanced, rows_of, untried
 from optimizer.search.space import FLAGS, Config, Key, Rows, Space, rows_among
 from runners.job import AheadBuild, Variant
@@ -64,16 +65,26 @@ class Compiled:
 
 
 def propose(
-    sampler: str, compiled: Compiled, trials: Sequence[Trial], count: int, rng: np.random.Generator
+    sampler: str,
+    compiled: Compiled,
+    trials: Sequence[Trial],
+    count: int,
+    rng: np.random.Generator,
+    related: Sequence[RelatedTask] = (),
 ) -> list[Config]:
     """Return up to `count` configurations to measure next, all of which compiled."""
     ready = compiled.space.among(_rows(compiled.space, compiled.ready(trials)))
-    sampling = SAMPLERS[sampler](ready, features=compiled.features)
+    sampling = SAMPLERS[sampler](ready, features=compiled.features, related=related)
     return sampling.ask([*trials, *compiled.refused], count, rng)
 
 
 def shortlist(
-    sampler: str, compiled: Compiled, trials: Sequence[Trial], count: int, rng: np.random.Generator
+    sampler: str,
+    compiled: Compiled,
+    trials: Sequence[Trial],
+    count: int,
+    rng: np.random.Generator,
+    related: Sequence[RelatedTask] = (),
 ) -> list[Config]:
     """Return up to `count` configurations to compile next: half of them even, half of them the sampler's best."""
     space = compiled.space
@@ -81,7 +92,8 @@ def shortlist(
     free = untried(space, taken)
     even = draw_balanced(free, taken, count - count // 2, rng)
     rest = space.among(free[~rows_among(free, even)])
-    best = SAMPLERS[sampler](rest, features=compiled.features).ask([*trials, *compiled.refused], count // 2, rng)
+    sampling = SAMPLERS[sampler](rest, features=compiled.features, related=related)
+    best = sampling.ask([*trials, *compiled.refused], count // 2, rng)
     return [*(space.config(row) for row in even), *best]
 
 

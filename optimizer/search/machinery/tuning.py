@@ -14,6 +14,7 @@ from optimizer.search.compiled import CompileAhead, Upcoming, is_built_first
 from optimizer.search.flow import Flow, Waiting
 from optimizer.search.machinery import ahead
 from optimizer.search.machinery.ahead import Compiled
+from optimizer.search.machinery.related import related_tasks, words_of
 from optimizer.search.machinery.tuned_source import with_values
 from optimizer.search.samplers import SAMPLERS, Trial
 from optimizer.search.space import FLAGS, Config, Space
@@ -44,10 +45,13 @@ class Search:
 
     The configurations are the kernels `<prefix><number>`. With `written`, each of them has its values in its text, so
     that it can be built upon, and the basis counts as a trial. Raises TunablesError and SpaceError where the kernel
-    declares nothing that can be searched.
+    declares nothing that can be searched. With `transfer`, the sampler starts from what earlier runs measured of the
+    same parameters.
     """
 
-    def __init__(self, history: History, basis: KernelView, prefix: str, *, written: bool = False) -> None:
+    def __init__(
+        self, history: History, basis: KernelView, prefix: str, *, written: bool = False, transfer: bool = False
+    ) -> None:
         self.history = history
         self.basis = basis
         self.prefix = prefix
@@ -58,6 +62,8 @@ class Search:
         self.tried = [config_of(self.space, kernel.source) for kernel in self.mine]
         self.batches = [batch for batch in history.compiled if is_numbered(batch.key, f"{prefix}ahead")]
         self.compiled = Compiled.of(self.space, self.batches)
+        earlier = history.earlier if transfer else ()
+        self.related = related_tasks(earlier, self.space, basis.source.language)
 
     @property
     def is_compiling(self) -> bool:
@@ -83,7 +89,7 @@ class Search:
         if len(self.compiled.builds) >= count * (len(self.mine) + 1) and self.compiled.ready(trials):
             return None
         key = f"{self.prefix}ahead{len(self.batches)}"
-        configs = ahead.shortlist(sampler, self.compiled, trials, count, self._generator(key))
+        configs = ahead.shortlist(sampler, self.compiled, trials, count, self._generator(key), self.related)
         variants = tuple(Variant(*self._values(config)) for config in configs)
         return CompileAhead(key, self.basis.key, variants) if variants else None
 
@@ -107,12 +113,14 @@ class Search:
         ahead_only = self.compiles_ahead(compiled)
         configs = (self._propose_compiled if ahead_only else self._propose)(most, sampler) if most > 0 else []
         why = f"chosen by the sampler {sampler}{' among what compiled' if ahead_only else ''}"
+        if self.related and SAMPLERS[sampler].uses_related:
+            why += f", which starts from {words_of(self.related)}"
         features = self.compiled.features
         return [Upcoming(self._title(one), why, features.get(self.space.key(one), {})) for one in configs]
 
     def _propose(self, count: int, sampler: str) -> list[Config]:
         """Return the declared default first, then the sampler's suggestions; a pure function of seed and history."""
-        sampling = SAMPLERS[sampler](self.space, [self.space.defaults()], self.compiled.features)
+        sampling = SAMPLERS[sampler](self.space, [self.space.defaults()], self.compiled.features, self.related)
         return sampling.ask([*self._trials(), *self.compiled.refused], count, self._next_generator())
 
     def _propose_compiled(self, count: int, sampler: str) -> list[Config]:
@@ -120,7 +128,7 @@ class Search:
         trials, default = self._trials(), self.space.defaults()
         if self.space.valid(default) and default not in [trial.config for trial in trials]:
             return [default]
-        return ahead.propose(sampler, self.compiled, trials, count, self._next_generator())
+        return ahead.propose(sampler, self.compiled, trials, count, self._next_generator(), self.related)
 
     def _next_generator(self) -> np.random.Generator:
         # The number of trials is part of the seed, so that a replay at any later time suggests the same

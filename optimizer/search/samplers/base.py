@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,23 +46,41 @@ class Trial:
         return self.time_us is None and not self.pending
 
 
+FEWEST_RELATED = 8  # measured configurations without which a related task teaches nothing
+
+
+@dataclass(frozen=True)
+class RelatedTask:
+    """Hold trials of the same parameters on another target or of another size. Its times are not comparable.
+
+    `title` says where they are from.
+    """
+
+    title: str
+    trials: tuple[Trial, ...]
+
+
 class Sampler(ABC):
     """Search a tuning space.
 
     `first_guesses`, such as a kernel's defaults or an agent's proposals, are suggested before anything else, best
     guess first. Guesses outside the space are skipped. `features` are the static features of the configurations that
-    were compiled ahead, by key; samplers that have no use for them ignore them.
+    were compiled ahead, by key; samplers that have no use for them ignore them,
+    as they do `related` tasks.
     """
 
     name: str
+    uses_related: ClassVar[bool] = False
 
     def __init__(
         self,
         space: Space,
         first_guesses: Sequence[Mapping[str, TunableValue]] = (),
         features: Mapping[Key, Mapping[str, float]] | None = None,
+        related: Sequence[RelatedTask] = (),
     ) -> None:
         self.space = space
+        self.related = tuple(related)
         self.features = features or {}
         self.first_guesses = tuple(dict(guess) for guess in first_guesses if space.valid(guess))
 

@@ -11,8 +11,11 @@ fastest configuration: a local search that the same model guides (compare Erikss
 faster, improvement is counted from a threshold further and further below the fastest (`targets.improvement_margin`).
 
 Where configurations were compiled ahead, the process sees descriptors of their machine code beside the parameters
-(Ashouri et al. 2018 survey such features for compilers), and every second start is one that costs little by the rules
-of the hardware (`runners.static_features.cost`).
+(Ashouri et al. 2018 survey such features for compilers), those of the others are guessed (see `guesses`), and every
+second start is one that costs little by the rules of the hardware (`runners.static_features.cost`).
+
+Where the space was measured in a related task, such as on another target, the process of speed is built around what
+that task predicts (see `transfer`), and the starts are fewer: the fastest there, one drawn evenly, one of the fastest.
 
   Notation, here and in `process`:
   n, d      number of observations; number of weights (features, then products)
@@ -43,19 +46,23 @@ from threadpoolctl import ThreadpoolController
 from optimizer.search.samplers.base import Sampler, Trial
 from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_of
 from optimizer.search.samplers.features import Features, Floats
+from optimizer.search.samplers.guesses import with_guesses
 from optimizer.search.samplers.process import Process
 from optimizer.search.samplers.static import StaticTable
 from optimizer.search.samplers.targets import Targets, improvement_margin
+from optimizer.search.samplers.transfer import InformedProcess, Transfer
 from optimizer.search.space import Config, Rows, Space, rows_among
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
+INFORMED_STARTS = 3  # the same with related tasks: the first is the fastest there
+_INFORMED = 200  # one configuration in so many is a start by its time in related tasks
 _FEWEST = 3  # measured configurations that a model needs
 _HILL_CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
 _MOST_SCORED = 25_000  # configurations whose acquisition is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
 _FAILURE_NOISE = 0.1
-_CHEAP = 20  # one compiled configuration in so many is a start by its estimated cost
+_CHEAP = 20  # one configuration in so many is a start by its estimated cost
 _TIE = 1e-9
 
 
@@ -63,6 +70,7 @@ class GaussianProcessSampler(Sampler):
     """Provide the sampler `gp` that the module describes."""
 
     name = "gp"
+    uses_related = True
 
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         # Matrices of a few hundred rows gain nothing by threads, and lose much where the cores are busy timing.
@@ -77,43 +85,57 @@ class GaussianProcessSampler(Sampler):
         rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
         # Failures do not help to fit a model of times, so starting goes on until enough were measured.
         begun = sum(not trial.ruled_out for trial in history)
-        starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - begun))
+        wanted = INFORMED_STARTS if self._transfer else STARTS
+        starts = n if len(measured) < _FEWEST else min(n, max(0, wanted - begun))
         chosen = self._starts(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
-            search = _Search.over(self._features, self.space, history)
+            search = _Search.over(self._features, self.space, history, self._transfer)
             numbers = range(len(history) + starts, len(history) + n)
             chosen = np.vstack([chosen, search.choose(rows, pending, numbers, rng)])
         return [self.space.config(row) for row in chosen]
 
     def _starts(self, rows: Rows, tried: Rows, count: int, rng: np.random.Generator) -> Rows:
-        """Return `count` rows that cover the values evenly, every second of those that cost least by the rules.
+        """Return `count` rows that cover the values evenly, every second of those that are promising.
 
-        The rules of the hardware may be wrong about a kernel, so the other half does not depend on them.
+        Related tasks and the rules of the hardware may be wrong about a kernel, so the other half does not depend on
+        them. Where there are related tasks, what they expect to be the fastest comes first.
         """
-        cheap = self._cheapest(rows)
+        promising = self._promising(rows)
         chosen = rows[:0]
         for number in range(len(tried), len(tried) + count):
             seen = np.vstack([tried, chosen])
-            pool = cheap if number % 2 == 0 and not rows_among(cheap, chosen).all() else rows
+            if self._transfer and not len(chosen) and _expects_better(self._transfer, promising, seen):
+                chosen = promising[:1]
+                continue
+            pool = promising if number % 2 == 0 and not rows_among(promising, chosen).all() else rows
             chosen = np.vstack([chosen, draw_balanced(pool[~rows_among(pool, chosen)], seen, 1, rng)])
         return chosen
 
+    def _promising(self, rows: Rows) -> Rows:
+        """Return the rows from which every second start is drawn: the fastest in related tasks, else the cheapest."""
+        if self._transfer is None:
+            return self._cheapest(rows)
+        return rows[np.argsort(self._transfer.expected(rows), kind="stable")[: -(-len(rows) // _INFORMED)]]
+
     def _cheapest(self, rows: Rows) -> Rows:
-        """Return the share `_CHEAP` of the compiled rows that costs least, none where nothing was compiled."""
+        """Return the share `_CHEAP` of the rows that costs least, none where nothing was compiled."""
         if self._static is None:
             return rows[:0]
-        cost = self._static.cost(rows)
-        compiled = int(np.isfinite(cost).sum())
-        return rows[np.argsort(cost, kind="stable")[: -(-compiled // _CHEAP)]]
+        return rows[np.argsort(self._static.cost(rows), kind="stable")[: -(-len(rows) // _CHEAP)]]
 
     @cached_property
     def _features(self) -> Features:
         return Features.of(self.space, self._static)
 
     @cached_property
+    def _transfer(self) -> Transfer | None:
+        return Transfer.of(self.space, self.related)
+
+    @cached_property
     def _static(self) -> StaticTable | None:
-        return StaticTable.of(self.space, self.features)
+        table = StaticTable.of(self.space, self.features)
+        return with_guesses(table, self.space) if table else None
 
 
 @dataclass(frozen=True)
@@ -125,20 +147,22 @@ class _Search:
     improvement begins.
     """
 
-    speed: Process
+    speed: Process | InformedProcess
     works: Process | None
     best: NDArray[np.int32]
     margin: float
 
     @classmethod
-    def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
+    def over(
+        cls, features: Features, space: Space, history: Sequence[Trial], transfer: Transfer | None = None
+    ) -> _Search:
         """Fit both models to the history. The model of failures reuses the length scales of the model of speed."""
         in_order = [trial for trial in history if trial.measured]
         measured = _training_trials(in_order)
         times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
         targets = Targets.of(times)
         margin = targets.gradient * improvement_margin([_time(trial) for trial in in_order])
-        speed, best = Process.fit(features, rows, targets.values), rows[times.argmin()]
+        speed, best = _fitted(features, rows, targets.values, transfer), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):
             return cls(speed, None, best, margin)
@@ -178,7 +202,7 @@ class _Search:
         near = free & ((rows != self.best).sum(axis=1) == 1)
         return near if number % _HILL_CLIMB_EVERY == 0 and near.any() else free
 
-    def _acquisition_values(self, speed: Process, rows: Rows) -> Floats:
+    def _acquisition_values(self, speed: Process | InformedProcess, rows: Rows) -> Floats:
         """Return the acquisition values, shape (rows,): log expected improvement plus log probability of working."""
         acquisition = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
         if self.works is None:
@@ -186,6 +210,21 @@ class _Search:
         mean, std = self.works.predict(rows)
         chance: Floats = log_ndtr(mean / std)
         return acquisition + chance
+
+
+def _expects_better(transfer: Transfer, promising: Rows, seen: Rows) -> bool:
+    """Return whether the first of the promising rows is expected to be faster than all that were seen."""
+    if not len(promising) or not len(seen):
+        return len(promising) > 0
+    return bool(transfer.expected(promising[:1])[0] < transfer.expected(seen).min())
+
+
+def _fitted(
+    features: Features, rows: Rows, targets: Floats, transfer: Transfer | None
+) -> Process | InformedProcess:
+    if transfer is None:
+        return Process.fit(features, rows, targets)
+    return InformedProcess.fit(transfer, features, rows, targets)
 
 
 @lru_cache(maxsize=1)

@@ -1,12 +1,12 @@
 """Place configurations by what the compiler made of them: descriptors of their machine code, where they were built.
 
-A table holds one row of descriptors for every configuration that was compiled ahead. The others have no place of
-their own: they lie in the middle, and one more column tells them apart.
+A table holds one row of descriptors for every configuration that was compiled ahead. The others lie where a regression
+over the compiled ones expects them (see `guesses`), and one more column holds how uncertain that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +22,16 @@ COST = DESCRIPTORS.index("cost")
 @dataclass(frozen=True)
 class StaticTable:
     """Hold descriptors of configurations: `codes` are their numbers in the space, ascending, and `places` has shape
-    (configurations, descriptors), each column in [0, 1]. Columns that do not vary are left out of `columns`."""
+    (configurations, descriptors), each column in [0, 1]. Columns that do not vary are left out of `columns`.
+
+    `guess` returns expected places and their standard deviations in [0, 1] for rows that are not in the table.
+    """
 
     shape: tuple[int, ...]
     codes: NDArray[np.int64]
     places: Floats
     columns: tuple[int, ...]
+    guess: Callable[[Rows], tuple[Floats, Floats]] | None = None
 
     @classmethod
     def of(cls, space: Space, features: Mapping[Key, Mapping[str, float]]) -> StaticTable | None:
@@ -54,17 +58,24 @@ class StaticTable:
         return len(self.columns) + 1
 
     def of_rows(self, rows: Rows) -> Floats:
-        """Return the places of rows, shape (rows, count). The last column is 1 where the row was not compiled."""
-        at, known = self._find(rows)
-        found = np.full((len(rows), self.count), 0.5)
-        found[known, :-1] = self.places[at[known]][:, list(self.columns)]
-        found[:, -1] = ~known
-        return found
+        """Return the places of rows, shape (rows, count). The last column is 0 where the row was compiled."""
+        places, uncertain = self._places(rows)
+        return np.column_stack([places[:, list(self.columns)], uncertain])
 
     def cost(self, rows: Rows) -> Floats:
-        """Return the estimated cost of rows in [0, 1], infinite where the row was not compiled."""
+        """Return the estimated cost of rows, in [0, 1] where the row was compiled; more where it is a guess."""
+        places, uncertain = self._places(rows)
+        cost: Floats = places[:, COST] + uncertain
+        return cost
+
+    def _places(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Return the places of rows in all descriptors, and how uncertain each is, from 0 to 1."""
         at, known = self._find(rows)
-        return np.where(known, self.places[np.where(known, at, 0), COST], np.inf)
+        places, uncertain = np.full((len(rows), self.places.shape[1]), 0.5), (~known).astype(np.float64)
+        places[known] = self.places[at[known]]
+        if self.guess is not None and not known.all():
+            places[~known], uncertain[~known] = self.guess(rows[~known])
+        return places, uncertain
 
     def _find(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         codes = np.ravel_multi_index(tuple(rows.T), self.shape)
