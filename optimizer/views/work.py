@@ -80,7 +80,7 @@ def _queue(request: HttpRequest) -> str:
     """Return the queue of the request's token."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     queue = queue_of(token.strip()) if scheme.lower() == "bearer" else None
-    return queue or _refuse(401, "Send the token of a worker: manage.py worker_token makes one.")
+    return queue or _refuse(401, f"Send the token of a worker: {settings.SITE_COMMAND} worker_token makes one.")
 
 
 def _message(request: HttpRequest, kind: type) -> Any:
