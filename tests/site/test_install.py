@@ -84,6 +84,20 @@ def test_an_older_python_is_refused_and_ubuntu_is_told_of_the_newer_one_beside_i
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    ("newer", "command"),
+    [("python3.11", "apt-get install -y python3.11 python3.11-venv g++"), ("none", "apt-get install -y g++")],
+)
+def test_a_package_whose_python_is_too_old_is_not_named(bare: Path, newer: str, command: str) -> None:
+    program(bare, "apt-get")
+    policy = "echo 'python3:'; echo '  Candidate: 3.10.6-1~22.04'"
+    program(bare, "apt-cache", f'case "$*" in "policy python3") {policy};; "show {newer}") ;; *) exit 1;; esac')
+    done = prepare(bare)
+    assert "Python 3.11 to 3.14 is needed; python3 is: none" in done.stderr
+    assert done.stderr.split("Install it with:")[1].split("Then")[0].strip().removeprefix("sudo ") == command
+
+
+@pytest.mark.processes
 def test_a_python_without_venv_is_noticed_before_half_an_environment_is_made(bare: Path) -> None:
     program(bare, "g++")
     program(bare, "apt-get")
