@@ -96,17 +96,21 @@ check_sandbox() {
     >/dev/null 2>&1 || lack "neither bubblewrap nor Landlock confines kernels here" bubblewrap
 }
 
+# Print the minor version of the Python that a package would install, nothing where there is none. `apt-cache show` succeeds
+# for packages that others merely name.
+candidate() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: 3\.\([0-9]*\).*$/\1/p'; }
+
 # Print the package of a suitable Python, nothing where the distribution has none. One whose own is older may have a
 # newer one beside it, as Ubuntu 22.04 has 3.11.
 debian_python() {
-  minor=$(apt-cache policy python3 2>/dev/null | sed -n 's/^  Candidate: 3\.\([0-9]*\).*$/\1/p')
+  minor=$(candidate python3)
   [ -n "$minor" ] || { has python3 && minor=0; } # no lists of packages: what is here is unsuitable
   if [ "${minor:-$oldest}" -ge "$oldest" ] && [ "${minor:-$newest}" -le "$newest" ]; then
     echo python3
     return
   fi
   for name in python3.13 python3.12 python3.14 python3.11; do
-    apt-cache show "$name" >/dev/null 2>&1 && echo "$name" && return
+    [ -z "$(candidate "$name")" ] || { echo "$name" && return; }
   done
 }
 
