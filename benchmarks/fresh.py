@@ -2,13 +2,14 @@
 
     sudo python3 -m benchmarks.fresh trixie                        # Debian 13, from nothing to the first verdict
     sudo python3 -m benchmarks.fresh jammy --mirror http://archive.ubuntu.com/ubuntu --components main,universe
+    sudo python3 -m benchmarks.fresh forky --script sid        # a distribution that debootstrap does not know yet
     sudo python3 -m benchmarks.fresh bookworm --carry /opt/wheels --environment PIP_FIND_LINKS
 
 Each machine is a folder that is entered by chroot, in namespaces of its own. It begins with what debootstrap calls
 minbase, and make. The first `make start` must refuse, and its one command must mend everything; the second must end at
-a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to
-docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there, whoever made
-them: debootstrap may be older than a distribution. Standard library only. Needs root, debootstrap, and minutes.
+a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to the table of
+docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there. Standard library
+only. Needs root, debootstrap, and minutes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "docs" / "evidence" / "fresh-machines.md"
+SCRIPTS = "/usr/share/debootstrap/scripts"
 DEBIAN = "http://deb.debian.org/debian"
 PERSON, HOME = "kim", "/home/kim"
 CLONE = f"{HOME}/kernel scientist é"
@@ -118,8 +120,9 @@ def machine(suite: str, options: argparse.Namespace) -> Iterator[Machine]:
         untouched, folder = base / suite, base / f"{suite}.tried"
         if not (untouched / "bin/sh").exists():
             command = ["debootstrap", "--variant=minbase", "--include=ca-certificates,make"]
-            command += [f"--components={options.components}", suite, str(untouched)]
-            subprocess.run([*command, options.mirror], check=True, stdout=subprocess.DEVNULL)
+            command += [f"--components={options.components}", *options.debootstrap, suite, str(untouched)]
+            script = [f"{SCRIPTS}/{options.script}"] if options.script else []
+            subprocess.run([*command, options.mirror, *script], check=True, stdout=subprocess.DEVNULL)
         stack.callback(subprocess.run, ["rm", "-rf", str(folder)], check=False)
         subprocess.run(["rm", "-rf", str(folder)], check=True)
         subprocess.run(["cp", "-a", str(untouched), str(folder)], check=True)
@@ -246,6 +249,10 @@ def main() -> int:
     parser.add_argument("suites", nargs="+", metavar="SUITE", help="a distribution, as debootstrap names it")
     parser.add_argument("--mirror", default=DEBIAN)
     parser.add_argument("--components", default="main", help="of the distribution; Ubuntu needs main,universe")
+    parser.add_argument("--script", metavar="SUITE", help="whose script serves, where debootstrap knows no SUITE")
+    parser.add_argument(
+        "--debootstrap", action="append", default=[], metavar="=OPTION", help="such as --debootstrap=--keyring=FILE"
+    )
     parser.add_argument("--folder", help="keep the machines here, and use those that are there")
     parser.add_argument(
         "--carry", action="append", default=[], metavar="PATH", help="also visible there, at this path"
@@ -259,9 +266,21 @@ def main() -> int:
     for suite in options.suites:
         row = attempt(suite, options).row()
         print(row, flush=True)
-        with REPORT.open("a") as report:
-            report.write(row + "\n")
+        REPORT.write_text(with_row(REPORT.read_text(), row))
     return 0
+
+
+def with_row(report: str, row: str) -> str:
+    """Return the report with a row at the end of the table of machines, instead of the older one of that machine."""
+    lines = report.splitlines()
+    last = next(number for number, line in enumerate(lines) if line.startswith("| machine |")) + 1
+    machine = row.split("|")[1]
+    while last + 1 < len(lines) and lines[last + 1].startswith("|"):
+        if lines[last + 1].split("|")[1] == machine:
+            del lines[last + 1]
+        else:
+            last += 1
+    return "\n".join([*lines[: last + 1], row, *lines[last + 1 :]]) + "\n"
 
 
 if __name__ == "__main__":

@@ -42,10 +42,12 @@ def main() -> int:
 
 
 def run_site(argv: Sequence[str]) -> None:
-    """Run a management command. A setting or folder that is wrong ends in a sentence, not in a traceback."""
+    """Run a management command. What a person can mend ends in a sentence, not in a traceback: a setting, a folder, a
+    database that does not answer or whose disk is full."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kernelsci_site.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
+    from django.db import OperationalError
 
     from kernelsci_site.services.var import UnwritableFolderError
 
@@ -53,6 +55,13 @@ def run_site(argv: Sequence[str]) -> None:
         execute_from_command_line(list(argv))
     except (ImproperlyConfigured, UnwritableFolderError) as error:
         sys.exit(str(error))
+    except OperationalError as error:
+        # Imported when asked: it reads the settings, which may be what is wrong.
+        from kernelsci_site.database_failures import in_words
+
+        if "--traceback" in argv or not (said := in_words(error)):
+            raise
+        sys.exit(said)
 
 
 def _is_runners(name: str) -> bool:

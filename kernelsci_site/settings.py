@@ -16,7 +16,9 @@ from kernelsci_site.services.var import Var, default_root
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # A package carries templates and static files beside this file, a clone beside manage.py.
-SHIPPED = BASE_DIR if (BASE_DIR / "manage.py").is_file() else BASE_DIR / "kernelsci_site"
+IS_CLONE = (BASE_DIR / "manage.py").is_file()
+SHIPPED = BASE_DIR if IS_CLONE else BASE_DIR / "kernelsci_site"
+SITE_COMMAND = "manage.py" if IS_CLONE else "kernelsci"  # what people type, as pages and messages show it
 VAR = Var.at(env.text("KERNELSCI_VAR", str(default_root(BASE_DIR))))
 
 # Secrets: made at first use and kept in var/secrets (0600), unless the environment brings them.

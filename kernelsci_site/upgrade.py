@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
@@ -26,7 +27,7 @@ def refuse_newer_data(backups: Path) -> None:
     if unknown := unknown_migrations(MigrationLoader(connection)):
         way_out = "name another folder with KERNELSCI_VAR"
         if copies := _copies(backups):
-            way_out = f"go back to a copy from before: manage.py restore --replace '{copies[-1]}'"
+            way_out = f"go back to a copy from before: {settings.SITE_COMMAND} restore --replace '{copies[-1]}'"
         raise NewerDataError(
             f"This data was written by a newer version: its migration {unknown[-1]} is unknown here. "
             f"Start that version again, or {way_out}."

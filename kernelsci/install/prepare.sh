@@ -96,19 +96,32 @@ check_sandbox() {
     >/dev/null 2>&1 || lack "neither bubblewrap nor Landlock confines kernels here" bubblewrap
 }
 
+# Print the minor version of the Python that a package would install, nothing where there is none. `apt-cache show` succeeds
+# for packages that others merely name.
+candidate() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: 3\.\([0-9]*\).*$/\1/p'; }
+
+# Print the package of a suitable Python, nothing where the distribution has none. One whose own is older may have a
+# newer one beside it, as Ubuntu 22.04 has 3.11.
+debian_python() {
+  minor=$(candidate python3)
+  [ -n "$minor" ] || { has python3 && minor=0; } # no lists of packages: what is here is unsuitable
+  if [ "${minor:-$oldest}" -ge "$oldest" ] && [ "${minor:-$newest}" -le "$newest" ]; then
+    echo python3
+    return
+  fi
+  for name in python3.13 python3.12 python3.14 python3.11; do
+    [ -z "$(candidate "$name")" ] || { echo "$name" && return; }
+  done
+}
+
 # names DEBIAN... -> this distribution's names for what is missing, and the command before them.
 install_command() {
   set -f # what follows are words, not patterns
   minor=$([ -n "${PYTHON:-}" ] && echo "$PYTHON" | sed -n 's/^.*python\(3\.[0-9]*\)$/\1/p')
   if has apt-get; then
-    # A distribution whose own Python is older may have a newer one beside it, as Ubuntu 22.04 has 3.11.
-    if [ -z "$minor$python" ] && has python3; then
-      for newer in 3.13 3.12 3.11; do
-        apt-cache show "python$newer" >/dev/null 2>&1 && minor=$newer && break
-      done
-    fi
-    own=python${minor:-3} manager="apt-get install -y"
-    map="python=$own,$own-venv venv=${python:-$own}-venv compiler=g++ bubblewrap=bubblewrap"
+    own=${minor:+python$minor} manager="apt-get install -y"
+    [ -n "$own$python" ] || own=$(debian_python)
+    map="python=${own:+$own,$own-venv} venv=${python:-$own}-venv compiler=g++ bubblewrap=bubblewrap"
   elif has dnf; then
     manager="dnf install -y" map="python=python${minor:-3} venv=python3 compiler=gcc-c++ bubblewrap=bubblewrap"
   elif has zypper; then
@@ -124,8 +137,9 @@ install_command() {
       [ "${pair%%=*}" = "$wanted" ] && names="$names $(echo "${pair#*=}" | tr , ' ')"
     done
   done
+  names=$(echo $names) # without the spaces of what has no name
   sudo=$([ "$(id -u)" = 0 ] || echo 'sudo ')
-  [ -z "$names" ] || echo "$sudo$manager$names"
+  [ -z "$names" ] || echo "$sudo$manager $names"
 }
 
 refuse() {

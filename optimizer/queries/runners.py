@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -22,7 +23,7 @@ SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
 _HOW_TO_START = {
     CeleryDispatcher.name: "Start one on the machine with the device: "
     "python -m runners work-site ADDRESS --queue bench.{target} --token-file FILE",
-    SpoolDispatcher.name: "Jobs wait until you run: manage.py spool sync DIR --target {target}",
+    SpoolDispatcher.name: "Jobs wait until you run: {site} spool sync DIR --target {target}",
     KernelBotDispatcher.name: "Start one with an account at KernelBot: "
     "celery -A kernelsci_site worker -Q kernelbot.{target} -c 1",
 }
@@ -44,7 +45,7 @@ def absence_of_runners(target: str, dispatcher: str) -> str:
     """Return a warning for a person whose run nobody would measure, or an empty text where a runner is available."""
     if live_runners(target, dispatcher).exists():
         return ""
-    how = _HOW_TO_START[dispatcher].format(target=target)
+    how = _HOW_TO_START[dispatcher].format(target=target, site=settings.SITE_COMMAND)
     return f"Waiting for a runner for {target}. Kernels are built meanwhile. {how}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce, JSONObject
@@ -29,9 +30,9 @@ class Frame:
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Provide the frame to templates, as a context processor."""
+    """Provide the frame, and the command of this installation, to templates, as a context processor."""
     # Lazy: fragments and downloads do not show the frame and should not pay for its query.
-    return {"frame": SimpleLazyObject(lambda: frame_of(request))}
+    return {"frame": SimpleLazyObject(lambda: frame_of(request)), "site_command": settings.SITE_COMMAND}
 
 
 def frame_of(request: HttpRequest) -> Frame:

@@ -88,7 +88,7 @@ def _token(request: HttpRequest) -> WorkerToken:
     """Return the request's token."""
     scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
     token = token_of(secret.strip()) if scheme.lower() == "bearer" else None
-    return token or _refuse(401, "Send the token of a worker: manage.py worker_token makes one.")
+    return token or _refuse(401, f"Send the token of a worker: {settings.SITE_COMMAND} worker_token makes one.")
 
 
 def _unpacked(request: HttpRequest) -> bytes:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+from django.conf import settings
+from django.db import OperationalError
 
 from kernelsci import __main__ as command
 from kernelsci_site.services.var import default_root
@@ -69,3 +72,47 @@ def test_help_names_the_command_that_was_typed(
     with pytest.raises(SystemExit):
         run_runners(["evaluate", "--help"])
     assert shown in capsys.readouterr().out
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, cause: Exception, *options: str) -> None:
+    """Run a command of the site whose query fails."""
+
+    def fail(_argv: list[str]) -> None:
+        raise OperationalError(f"{cause}\n\tIs the server running?") from cause
+
+    monkeypatch.setattr("django.core.management.execute_from_command_line", fail)
+    command.run_site(["kernelsci", "inbox", *options])
+
+
+@pytest.mark.parametrize(
+    ("database_url", "remedy"),
+    [("", "Start the site: kernelsci up"), ("postgresql://db", "Start that server, or mend DATABASE_URL")],
+)
+def test_a_database_that_does_not_answer_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, database_url: str, remedy: str
+) -> None:
+    monkeypatch.setattr(settings, "DATABASE_URL", database_url)
+    monkeypatch.setattr(settings, "SITE_COMMAND", "kernelsci")
+    with pytest.raises(SystemExit) as ended:
+        refused(monkeypatch, psycopg.OperationalError("no such socket"))
+    assert ended.value.code == f"PostgreSQL does not answer: no such socket. {remedy}"
+
+
+def test_a_database_whose_disk_is_full_asks_for_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"cannot write: could not extend file\. Free some space"):
+        refused(monkeypatch, psycopg.errors.DiskFull("could not extend file"))
+
+
+def test_what_nobody_can_mend_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OperationalError):
+        refused(monkeypatch, psycopg.errors.LockNotAvailable("a lock"))
+    with pytest.raises(OperationalError):
+        refused(monkeypatch, psycopg.OperationalError("no such socket"), "--traceback")
+
+
+def test_no_page_or_message_names_a_file_that_a_package_lacks() -> None:
+    # Comments and docstrings may: their readers have the source.
+    named = [
+        path.name for path in (settings.BASE_DIR / "templates").rglob("*.html") if "manage.py" in path.read_text()
+    ]
+    assert named == []

@@ -77,10 +77,27 @@ def test_each_distribution_is_told_its_own_names(bare: Path, manager: str, comma
 def test_an_older_python_is_refused_and_ubuntu_is_told_of_the_newer_one_beside_it(bare: Path) -> None:
     program(bare, "python3", 'case "$1" in -V) echo Python 3.10.12;; *) exit 1;; esac')
     program(bare, "apt-get")
-    program(bare, "apt-cache", '[ "$2" = python3.11 ]')
+    program(bare, "apt-cache", '[ "$2" != python3.11 ] || echo "  Candidate: 3.11.0~rc1-1~22.04.1"')
     said = prepare(bare).stderr
     assert "python3 is: Python 3.10.12" in said
     assert "apt-get install -y python3.11 python3.11-venv g++" in said
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("newer", "command"),
+    [("python3.11", "apt-get install -y python3.11 python3.11-venv g++"), ("none", "apt-get install -y g++")],
+)
+def test_a_package_whose_python_is_too_old_is_not_named(bare: Path, newer: str, command: str) -> None:
+    program(bare, "apt-get")
+    own, other = ("echo '  Candidate: 3.10.6-1~22.04'", "echo '  Candidate: 3.11.0~rc1-1~22.04.1'")
+    # What other packages merely name has no candidate, and apt-cache succeeds.
+    program(
+        bare, "apt-cache", f"case $2 in python3) {own};; {newer}) {other};; *) echo '  Candidate: (none)';; esac"
+    )
+    done = prepare(bare)
+    assert "Python 3.11 to 3.14 is needed; python3 is: none" in done.stderr
+    assert done.stderr.split("Install it with:")[1].split("Then")[0].strip().removeprefix("sudo ") == command
 
 
 @pytest.mark.processes

@@ -24,7 +24,7 @@ from runners.doctor import Fact, as_json, as_text, facts
 TOPIC = "Servers"
 WORKERS = "Measuring workers"
 PROVIDERS = "Model providers"
-START = "manage.py up starts it"
+START = f"{settings.SITE_COMMAND} up starts it"
 
 
 class Command(BaseCommand):
@@ -52,7 +52,7 @@ def _servers() -> list[Fact]:
 
 def _supervisor() -> Fact:
     address = running_address(settings.VAR)
-    return Fact(TOPIC, "supervisor", address is not None, address or "not running", "manage.py up")
+    return Fact(TOPIC, "supervisor", address is not None, address or "not running", f"{settings.SITE_COMMAND} up")
 
 
 def _postgres() -> Fact:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
@@ -296,7 +297,7 @@ def _suite_of(name: str) -> Suite:
     if found is None:
         known = ", ".join(Suite.objects.order_by("slug").values_list("slug", flat=True).distinct())
         raise CommandError(
-            f"There is no suite {name!r}; known are {known or 'none: manage.py campaign suite PATH'}."
+            f"There is no suite {name!r}; known are {known or f'none: {settings.SITE_COMMAND} campaign suite PATH'}."
         )
     return found
 

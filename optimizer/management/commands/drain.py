@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.runner import do_drain_for_deploy, do_undrain_after_deploy
@@ -38,4 +39,6 @@ class Command(BaseCommand):
             if time.monotonic() > deadline:
                 raise CommandError(f"still working: {', '.join(busy)}")
             time.sleep(LOOK_EVERY_S)
-        self.stdout.write("All workers are idle. Stop the site, upgrade, start it, then: manage.py drain --undo")
+        self.stdout.write(
+            f"All workers are idle. Stop the site, upgrade, start it, then: {settings.SITE_COMMAND} drain --undo"
+        )

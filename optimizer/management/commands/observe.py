@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
@@ -68,7 +69,9 @@ class Command(BaseCommand):
         deadline = time.monotonic() + PATIENCE_S
         while run.state == RunState.PENDING:
             if time.monotonic() > deadline:
-                raise CommandError(f"No worker has started run {run.pk}. Start the site's workers: manage.py up")
+                raise CommandError(
+                    f"No worker has started run {run.pk}. Start the site's workers: {settings.SITE_COMMAND} up"
+                )
             time.sleep(0.2)
             run.refresh_from_db()
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
@@ -160,7 +161,7 @@ class Command(BaseCommand):
 
     def _warn_without_worker(self, run: Run) -> None:
         if absence := absence_of_runners(run.target.key, run.dispatcher):
-            self.stderr.write(f"{absence}\nOr start everything on this machine: manage.py up")
+            self.stderr.write(f"{absence}\nOr start everything on this machine: {settings.SITE_COMMAND} up")
 
 
 def _faults(error: ValidationError) -> str:

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
@@ -58,7 +59,7 @@ class Command(BaseCommand):
         for public in sorted(spool.strangers):
             self.stderr.write(
                 f"results are left alone: they are signed by a runner that is not trusted here. Compare {public} with "
-                f"what `python -m runners keys` shows there, then: manage.py keys trust runner {public}"
+                f"what `python -m runners keys` shows there, then: {settings.SITE_COMMAND} keys trust runner {public}"
             )
 
     def _say(self, synced: Synced) -> None:

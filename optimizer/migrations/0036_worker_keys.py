@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("optimizer", "0034_jobs_in_turn")]
+    dependencies = [("optimizer", "0035_problem_words_and_targets")]
 
     operations = [
         migrations.CreateModel(
