@@ -65,9 +65,14 @@ class TrustedPool:
         """Return a process that holds torch and has seen no problem, for one problem alone."""
         with self._lock:
             spare, self._spare = self._spare, None
-        if spare is not None and spare.alive:
-            return spare
-        return Zygote(oracle_policy(self._device))
+        if spare is not None:
+            self.warm_workers.release(spare)
+        if spare is None or not spare.alive:
+            spare = Zygote(oracle_policy(self._device), for_modules=True)
+        if self._device.kind != "cpu":
+            # On a CPU it would compete with what is measured.
+            self._keep_spare()
+        return spare
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take back an oracle that survived its evaluation."""
@@ -90,13 +95,19 @@ class TrustedPool:
     def _close_undisturbing(self, close: Callable[[], None]) -> None:
         with self._device.shared():
             close()
-            self._keep_spare()
 
     def _keep_spare(self) -> None:
-        """Start the process that the next new problem takes, which would wait two seconds for torch otherwise."""
+        """Start the process that the next new problem takes, which would wait five seconds for imports otherwise.
+
+        It starts beside the first stages of this evaluation and stands still while anything is timed.
+        """
         with self._lock:
-            if self._spare is None or not self._spare.alive:
-                self._spare = Zygote(oracle_policy(self._device))
+            if self._spare is not None and self._spare.alive:
+                return
+            if self._spare is not None:
+                self.warm_workers.release(self._spare)
+            self._spare = Zygote(oracle_policy(self._device), for_modules=True)
+            self.warm_workers.hold(self._spare)
 
     def close(self) -> None:
         """End all processes. The pool may be used again."""
@@ -106,6 +117,8 @@ class TrustedPool:
         self.warm_workers.close()
         with self._lock:
             self._drop_oracles()
+            if self._spare is not None:
+                self.warm_workers.release(self._spare)
             for zygote in filter(None, (self._zygote, self._spare)):
                 zygote.close()
             self._zygote = self._spare = None

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from runners.errors import InfraFailure
+from runners.harness.oracle.protocol import MODULES
 from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
 
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
@@ -20,12 +21,15 @@ _SHIPPED = re.compile(r"/problems/shipped/")
 
 
 class Zygote:
-    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child."""
+    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child.
 
-    def __init__(self, policy: SandboxPolicy) -> None:
+    With `for_modules`, what an imported module's footprint needs is imported too.
+    """
+
+    def __init__(self, policy: SandboxPolicy, *, for_modules: bool = False) -> None:
         _compile_once()
         self._socket, far = socket.socketpair()
-        command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
+        command = command_of("runners.harness.oracle.trusted", str(far.fileno()), MODULES if for_modules else "")
         try:
             self._process = spawn(command, policy, (far.fileno(),))
         except BaseException:
@@ -45,6 +49,14 @@ class Zygote:
             socket.send_fds(self._socket, [b"o"], [channel_fd, memory_fd])
         except OSError as error:
             raise InfraFailure(f"the process that holds torch is gone: {error}") from error
+
+    def pause(self) -> None:
+        """Let the process stand still, also while it is importing."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._process.resume()
 
     def close(self) -> None:
         """End the process and its children."""

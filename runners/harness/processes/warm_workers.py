@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.participant import candidate_policy, thread_count
@@ -20,6 +21,16 @@ from runners.job import Limits
 
 # The sandbox's limit counts from the start, and a worker may wait long before it is used.
 LIFE_S = 3600.0
+
+
+class Pausable(Protocol):
+    """A process that can be made to stand still."""
+
+    def pause(self) -> object:
+        """Let it stand still."""
+
+    def resume(self) -> None:
+        """Let it go on."""
 
 
 class WarmWorkers(WarmPool[SandboxedWorker]):
@@ -36,6 +47,7 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         self._device = device
         self._guard, self._changed = threading.Lock(), threading.Event()
         self._starting: dict[threading.Event, SandboxedWorker] = {}
+        self._held: list[Pausable] = []
         self._timing = 0
 
     def take_for(self, limits: Limits) -> SandboxedWorker | None:
@@ -61,14 +73,30 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
                 if not wanted.is_set():
                     # A worker that waits must not take processor time from a job that is timed.
                     worker.process.pause()
+            for process in self._held:
+                process.pause()
         try:
             yield
         finally:
             with self._guard:
                 self._timing -= 1
-                for worker in self._starting.values() if not self._timing else ():
-                    worker.process.resume()
+                if not self._timing:
+                    for process in (*(worker.process for worker in self._starting.values()), *self._held):
+                        process.resume()
             self._changed.set()
+
+    def hold(self, process: Pausable) -> None:
+        """Let a process that nobody waits for stand still during timing, until `release`."""
+        with self._guard:
+            self._held.append(process)
+            if self._timing:
+                process.pause()
+
+    def release(self, process: Pausable) -> None:
+        """Let a process that was held go on, for an evaluation needs it."""
+        with self._guard:
+            self._held.remove(process)
+            process.resume()
 
     def _started(self, wanted: threading.Event) -> SandboxedWorker:
         self._wait_for_quiet(wanted)
