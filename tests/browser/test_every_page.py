@@ -186,6 +186,7 @@ def test_a_negative_budget_is_refused_beside_the_field(visit: Visit, new_run: Ru
 
 def test_a_range_of_lines_has_an_address(visit: Visit, run: Run) -> None:
     page = visit(f"/runs/{run.pk}/kernels/1/")
+    page.locator("[data-tabs]").get_by_role("link", name="Source").click()
     page.get_by_role("link", name="Line 3", exact=True).click()
     page.get_by_role("link", name="Line 6", exact=True).click(modifiers=["Shift"])
     assert page.url.endswith("#L3-L6")
