@@ -23,11 +23,11 @@ from tests.factories import drive, make_run, make_team, make_user, store_problem
 ROUNDS = 100
 """More than any run takes to its end."""
 KEPT_BY_KEY = (history._finished_view, drift._anchor, compiled_ahead._finished)
-"""What a process remembers of a row under its primary key, which a copy has in common with the one before."""
+"""Caches of the test process by primary key, which successive copies share."""
 
 
 Make = Callable[[Team, User | None], models.Model]
-"""What drives a run or campaign of a team, started by a person or by nobody, and returns it."""
+"""A function that drives a run or campaign of a team, started by a person or by nobody, and returns it."""
 
 
 @dataclass(frozen=True)

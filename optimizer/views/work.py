@@ -113,7 +113,8 @@ def _checked(token: WorkerToken, verb: str, body: bytes) -> bytes:
     if public != known:
         _refuse(
             403,
-            f"Another runner uses this token. To accept this one: manage.py worker_token forget-key {token.name}",
+            "Another runner uses this token. To accept this one: "
+            f"{settings.SITE_COMMAND} worker_token forget-key {token.name}",
         )
     return message
 

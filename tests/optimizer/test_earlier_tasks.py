@@ -1,4 +1,4 @@
-"""A search begins from what earlier runs measured of the same parameters elsewhere, and the run says so."""
+"""Test that a search starts from earlier measurements of the same parameters, and that the run says so."""
 
 from __future__ import annotations
 

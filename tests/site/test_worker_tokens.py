@@ -1,4 +1,4 @@
-"""What a measuring worker can do with the token for its queue and its key: that queue's jobs, and nothing else."""
+"""Test that a token and its key open the jobs of one queue to a measuring worker, and nothing else."""
 
 from __future__ import annotations
 

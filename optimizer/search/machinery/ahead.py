@@ -58,6 +58,10 @@ class Compiled:
             if build.refused
         ]
 
+    def seen(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Return the trials, and after them the configurations that the compiler ruled out."""
+        return [*trials, *self.refused]
+
     def ready(self, trials: Sequence[Trial]) -> list[Key]:
         """Return the configurations that compiled and that no trial has taken yet."""
         taken = {self.space.key(trial.config) for trial in _of_space(self.space, trials)}
@@ -75,7 +79,7 @@ def propose(
     """Return up to `count` configurations to measure next, all of which compiled."""
     ready = compiled.space.among(_rows(compiled.space, compiled.ready(trials)))
     sampling = SAMPLERS[sampler](ready, features=compiled.features, related=related)
-    return sampling.ask([*trials, *compiled.refused], count, rng)
+    return sampling.ask(compiled.seen(trials), count, rng)
 
 
 def shortlist(
@@ -93,7 +97,7 @@ def shortlist(
     even = draw_balanced(free, taken, count - count // 2, rng)
     rest = space.among(free[~rows_among(free, even)])
     sampling = SAMPLERS[sampler](rest, features=compiled.features, related=related)
-    best = sampling.ask([*trials, *compiled.refused], count // 2, rng)
+    best = sampling.ask(compiled.seen(trials), count // 2, rng)
     return [*(space.config(row) for row in even), *best]
 
 

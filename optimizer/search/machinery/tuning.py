@@ -121,7 +121,7 @@ class Search:
     def _propose(self, count: int, sampler: str) -> list[Config]:
         """Return the declared default first, then the sampler's suggestions; a pure function of seed and history."""
         sampling = SAMPLERS[sampler](self.space, [self.space.defaults()], self.compiled.features, self.related)
-        return sampling.ask([*self._trials(), *self.compiled.refused], count, self._next_generator())
+        return sampling.ask(self.compiled.seen(self._trials()), count, self._next_generator())
 
     def _propose_compiled(self, count: int, sampler: str) -> list[Config]:
         """Return the declared default first, which needs no look, then suggestions among what compiled."""

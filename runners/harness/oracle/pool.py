@@ -99,7 +99,7 @@ class TrustedPool:
     def _keep_spare(self) -> None:
         """Start the process that the next new problem takes, which would wait five seconds for imports otherwise.
 
-        It starts beside the first stages of this evaluation and stands still while anything is timed.
+        It starts during the first stages of this evaluation and is paused while a job is timed.
         """
         with self._lock:
             if self._spare is not None and self._spare.alive:

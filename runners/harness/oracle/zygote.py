@@ -51,11 +51,11 @@ class Zygote:
             raise InfraFailure(f"the process that holds torch is gone: {error}") from error
 
     def pause(self) -> None:
-        """Let the process stand still, also while it is importing."""
+        """Pause the process, even while it imports."""
         self._process.pause()
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume the paused process."""
         self._process.resume()
 
     def close(self) -> None:

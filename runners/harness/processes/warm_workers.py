@@ -24,13 +24,13 @@ LIFE_S = 3600.0
 
 
 class Pausable(Protocol):
-    """A process that can be made to stand still."""
+    """Describe a process that can be paused."""
 
     def pause(self) -> object:
-        """Let it stand still."""
+        """Pause the process."""
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
 
 
 class WarmWorkers(WarmPool[SandboxedWorker]):
@@ -86,14 +86,14 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
             self._changed.set()
 
     def hold(self, process: Pausable) -> None:
-        """Let a process that nobody waits for stand still during timing, until `release`."""
+        """Pause a process that no evaluation waits for during timing, until `release`."""
         with self._guard:
             self._held.append(process)
             if self._timing:
                 process.pause()
 
     def release(self, process: Pausable) -> None:
-        """Let a process that was held go on, for an evaluation needs it."""
+        """Resume a held process, because an evaluation needs it, and pause it no more."""
         with self._guard:
             self._held.remove(process)
             process.resume()
