@@ -123,6 +123,30 @@ def built(cls: Any, state: dict[str, torch.Tensor]) -> Any:
     return entry_of({"Model": cls, "custom_kernel": None}, Setup("ModelNew", [], state, strict=True))
 
 
+class Drawing(torch.nn.Module):
+    """Draw parameters in every usual way, and a buffer that is no part of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(64, 64))
+        torch.nn.init.normal_(self.weight)
+        self.deep = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Embedding(4, 4), torch.nn.GRU(4, 4))
+        torch.nn.init.xavier_normal_(self.deep[0].weight)
+        self.register_buffer("signs", torch.randn(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight * self.signs.sum()
+
+
+def test_parameters_that_a_strict_state_replaces_are_not_drawn_before() -> None:
+    state = Drawing().state_dict()
+    torch.manual_seed(5)
+    model = entry_of({"Model": Drawing}, Setup("Model", [], state, strict=True))
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    # The generator served what is no parameter, and nothing else.
+    assert torch.equal(model.signs, torch.randn(3, generator=torch.Generator().manual_seed(5)))
+
+
 def test_a_strict_state_is_loaded_in_evaluation_mode() -> None:
     result, training = built(Model, STATE)()
     assert torch.equal(result, torch.full((4,), 2.0)) and not training

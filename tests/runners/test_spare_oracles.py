@@ -1,4 +1,4 @@
-"""Test that the process for the next imported problem is started ahead and disturbs nothing that is timed."""
+"""Test that the processes for the next imported problems are started ahead and disturb nothing that is timed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from runners.harness.devices.device import Device
 from runners.harness.oracle import pool as pool_module
-from runners.harness.oracle.pool import TrustedPool
+from runners.harness.oracle.pool import SPARES, TrustedPool
 
 
 class RecordedZygote:
@@ -38,45 +38,46 @@ def gpu_pool(monkeypatch: pytest.MonkeyPatch) -> TrustedPool:
     return TrustedPool(Device("cuda"))
 
 
-def test_the_next_problems_process_is_started_while_one_is_evaluated(gpu_pool: TrustedPool) -> None:
-    first, spare = gpu_pool._own_zygote(), gpu_pool._spare
-    assert spare is not None and spare is not first and first.for_modules and spare.for_modules
-    assert gpu_pool._own_zygote() is spare and gpu_pool._spare not in (first, spare)
+def test_the_next_problems_processes_are_started_while_one_is_evaluated(gpu_pool: TrustedPool) -> None:
+    first, spares = gpu_pool._own_zygote(), list(gpu_pool._spares)
+    assert len(spares) == SPARES and first not in spares and all(one.for_modules for one in (first, *spares))
+    assert gpu_pool._own_zygote() is spares[0]
+    assert list(gpu_pool._spares)[:-1] == spares[1:] and gpu_pool._spares[-1] not in spares
 
 
-def test_it_stands_still_during_timing_until_an_evaluation_takes_it(gpu_pool: TrustedPool) -> None:
+def test_they_are_paused_during_timing_until_an_evaluation_takes_one(gpu_pool: TrustedPool) -> None:
     gpu_pool._own_zygote()
-    spare = gpu_pool._spare
+    first, *others = gpu_pool._spares
     with gpu_pool.warm_workers.quiet():
-        assert spare.calls == ["pause"]
-    assert spare.calls == ["pause", "resume"]
+        assert first.calls == ["pause"]
+    assert first.calls == ["pause", "resume"]
     with gpu_pool.warm_workers.quiet():
         # Another evaluation takes it and must not wait; what is started for the one after it waits.
-        assert gpu_pool._own_zygote() is spare and spare.calls[-1] == "resume"
-        assert gpu_pool._spare.calls == ["pause"]
-    assert gpu_pool._spare.calls == ["pause", "resume"]
+        assert gpu_pool._own_zygote() is first and first.calls[-1] == "resume"
+        assert [one.calls[-1] for one in gpu_pool._spares] == ["pause"] * SPARES
+    assert {one.calls[-1] for one in (*others, *gpu_pool._spares)} == {"resume"}
 
 
 def test_one_that_has_died_is_replaced_and_forgotten(gpu_pool: TrustedPool) -> None:
     gpu_pool._own_zygote()
-    dead = gpu_pool._spare
+    dead, alive, *_ = gpu_pool._spares
     dead.alive = False
-    assert gpu_pool._own_zygote() is not dead
+    assert gpu_pool._own_zygote() is alive and len(gpu_pool._spares) == SPARES
     told = len(dead.calls)
     with gpu_pool.warm_workers.quiet():
         pass
     assert len(dead.calls) == told
 
 
-def test_closing_the_pool_ends_it(gpu_pool: TrustedPool) -> None:
+def test_closing_the_pool_ends_them(gpu_pool: TrustedPool) -> None:
     gpu_pool._own_zygote()
-    spare = gpu_pool._spare
+    spares = list(gpu_pool._spares)
     gpu_pool.close()
-    assert spare.calls[-1] == "close" and gpu_pool._spare is None
+    assert all(one.calls[-1] == "close" for one in spares) and not gpu_pool._spares
 
 
 def test_a_cpu_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "Zygote", RecordedZygote)
     monkeypatch.setattr(pool_module, "oracle_policy", lambda device: None)
     host = TrustedPool(Device("cpu"))
-    assert host._own_zygote().for_modules and host._spare is None
+    assert host._own_zygote().for_modules and not host._spares

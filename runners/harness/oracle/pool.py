@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
@@ -21,6 +21,8 @@ from runners.job import ProblemBundle
 
 # Each oracle is a process that holds its problem's weights.
 MOST_ORACLES = 4
+# Each starts for five seconds, and is paused for half of every evaluation: one alone was not ready for the next.
+SPARES = 2
 
 
 class TrustedPool:
@@ -31,7 +33,7 @@ class TrustedPool:
         self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
-        self._spare: Zygote | None = None
+        self._spares: deque[Zygote] = deque()
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
         self._owner = os.getpid()
         self._reaper = ThreadPoolExecutor(1, thread_name_prefix="reaper")
@@ -63,16 +65,21 @@ class TrustedPool:
 
     def _own_zygote(self) -> Zygote:
         """Return a process that holds torch and has seen no problem, for one problem alone."""
-        with self._lock:
-            spare, self._spare = self._spare, None
-        if spare is not None:
-            self.warm_workers.release(spare)
-        if spare is None or not spare.alive:
-            spare = Zygote(oracle_policy(self._device), for_modules=True)
+        spare = self._taken_spare() or Zygote(oracle_policy(self._device), for_modules=True)
         if self._device.kind != "cpu":
-            # On a CPU it would compete with what is measured.
-            self._keep_spare()
+            # On a CPU they would compete with what is measured.
+            self._keep_spares()
         return spare
+
+    def _taken_spare(self) -> Zygote | None:
+        """Return the spare that was started first, or None if none is alive."""
+        with self._lock:
+            while self._spares:
+                spare = self._spares.popleft()
+                self.warm_workers.release(spare)
+                if spare.alive:
+                    return spare
+        return None
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take back an oracle that survived its evaluation."""
@@ -96,18 +103,16 @@ class TrustedPool:
         with self._device.shared():
             close()
 
-    def _keep_spare(self) -> None:
-        """Start the process that the next new problem takes, which would wait five seconds for imports otherwise.
+    def _keep_spares(self) -> None:
+        """Start the processes that the next new problems take, which would wait five seconds for imports otherwise.
 
-        It starts during the first stages of this evaluation and is paused while a job is timed.
+        They start during the first stages of this evaluation and are paused while a job is timed.
         """
         with self._lock:
-            if self._spare is not None and self._spare.alive:
-                return
-            if self._spare is not None:
-                self.warm_workers.release(self._spare)
-            self._spare = Zygote(oracle_policy(self._device), for_modules=True)
-            self.warm_workers.hold(self._spare)
+            while len(self._spares) < SPARES:
+                spare = Zygote(oracle_policy(self._device), for_modules=True)
+                self._spares.append(spare)
+                self.warm_workers.hold(spare)
 
     def close(self) -> None:
         """End all processes. The pool may be used again."""
@@ -117,11 +122,12 @@ class TrustedPool:
         self.warm_workers.close()
         with self._lock:
             self._drop_oracles()
-            if self._spare is not None:
-                self.warm_workers.release(self._spare)
-            for zygote in filter(None, (self._zygote, self._spare)):
+            for spare in self._spares:
+                self.warm_workers.release(spare)
+            for zygote in filter(None, (self._zygote, *self._spares)):
                 zygote.close()
-            self._zygote = self._spare = None
+            self._zygote = None
+            self._spares.clear()
 
     def _drop_oracles(self) -> None:
         for oracle in self._oracles.values():
