@@ -12,7 +12,18 @@ from runners.harness.memory.contents import Buffer, Content
 from runners.harness.memory.shared_memory import place
 from runners.harness.timing.noise import PLAN
 from runners.harness.timing.sessions import Bench
-from runners.harness.timing.timing import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
+from runners.harness.timing.timing import (
+    CONFIRM,
+    FULL,
+    MOST_LOOP_CALLS,
+    QUICK,
+    WARM_US,
+    CaseSession,
+    CaseTimer,
+    Plan,
+    SideTimes,
+    Way,
+)
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK)
@@ -72,3 +83,42 @@ def test_a_candidate_whose_calls_take_gigabytes_does_not_wait_beside_others(call
     arenas = {name: arena() for name, arena in bench._arenas(["candidate", "baseline"], 1 << 20).items()}
     assert all(arena.frugal is not stays for arena in arenas.values())
     assert (arenas["candidate"] is arenas["baseline"]) is not stays
+
+
+def timer_on_gpu(call_us: float, waits: str, earlier: list[CaseSession]) -> CaseTimer:
+    """Return a timer that has seen in its rehearsal that the host paces calls of that time."""
+    unused: Any = None
+    oracle: Any = SimpleNamespace(on_gpu=True)
+    case = Case("case", {}, Purpose.BENCHMARK, distributions=("normal",))
+    side: Any = SimpleNamespace(name="candidate")
+    timer = CaseTimer(unused, oracle, [side], case, FULL.on_gpu(), 1.0, random.Random(1), earlier)
+    timer._result.sides["candidate"].waits = waits
+    timer._choose_loop(content_of(4096, 4096), 4, call_us, host_bound=True)
+    return timer
+
+
+def test_a_call_that_takes_the_host_long_is_not_warmed_up_and_needs_one_unit_in_later_sessions() -> None:
+    earlier = CaseSession(CASE, {"candidate": SideTimes(waits="launch_bound")})
+    first, later = (timer_on_gpu(160_000.0, "launch_bound", known) for known in ([], [earlier]))
+    assert first._warm_us == later._warm_us == 0.0 and first._loop_calls == 2
+    assert not any(
+        timer._returns(way, n) for timer in (first, later) for way, n in ((Way.SINGLE, 1), (Way.STEADY, 2))
+    )
+    assert first._least_units == FULL.least_units and later._least_units == 1
+    # Only the first session makes single calls, which are shown and decide nothing.
+    assert [first._ways(unit) for unit in (0, 1)] == [[Way.SINGLE, Way.STEADY], [Way.STEADY]]
+    assert later._ways(0) == [Way.STEADY]
+
+
+@pytest.mark.parametrize(("call_us", "waits"), [(800.0, "launch_bound"), (160_000.0, "")])
+def test_a_short_call_and_one_that_can_be_held_are_warmed_up(call_us: float, waits: str) -> None:
+    earlier = CaseSession(CASE, {"candidate": SideTimes()})
+    timer = timer_on_gpu(call_us, waits, [earlier])
+    assert timer._warm_us == WARM_US and timer._returns(Way.SINGLE, 1) and timer._least_units == 2
+
+
+def test_a_side_that_could_not_be_held_is_not_tried_again() -> None:
+    earlier = CaseSession(CASE, {"candidate": SideTimes(waits="synchronises")})
+    timer = timer_on_gpu(800.0, "", [earlier])
+    side: Any = SimpleNamespace(name="candidate")  # has no way to be asked for a held call
+    assert timer._is_host_bound(side, [], 800.0, 700.0) and not timer._result.held

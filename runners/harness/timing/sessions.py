@@ -84,9 +84,12 @@ class Timings:
         return [sample for session in self.sessions[case] for sample in session.sides[side].of(basis).samples_us]
 
     def time(self, case: str, side: str, rng: random.Random, basis: Objective = Objective.DEVICE) -> Interval:
-        """Return the median time of one side in µs with its interval, from the blocks' medians."""
+        """Return the median time of one side in µs with its interval, from the blocks' medians.
+
+        If the device could not be held, only the first session has device times.
+        """
         blocks = [[median(unit) for unit in s.sides[side].of(basis).blocks] for s in self.sessions[case]]
-        return median_interval(blocks, rng)
+        return median_interval([session for session in blocks if session], rng)
 
     def case_speedup(
         self, case: str, opponent: str, rng: random.Random, basis: Objective | None = None

@@ -47,6 +47,8 @@ CLOCK_US = 25.0
 HOST_BOUND = 1.2
 # For how long to warm the processor before a loop that the host paces, and how long the loop should take.
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+# A call of which the host needs so long to enqueue it warms the processor by itself.
+LONG_US = WARM_US
 # What the first call of a loop may cost beside the others, in a process that has just been woken.
 FIRST_CALL_US = 1000.0
 # In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
@@ -226,7 +228,7 @@ class CaseTimer:
         self._loop_calls, self._warm_us = 0, 0.0
         self._repeats: dict[str, int] = {}
         self._last_side = ""
-        self._one_by_one = False
+        self._one_by_one = self._long = False
 
     def measure(self) -> CaseSession:
         """Warm up, choose the block size, and time units until they are precise enough. Raises CandidateFailure."""
@@ -252,7 +254,7 @@ class CaseTimer:
 
         An even number of units has as many of K as of 2K calls.
         """
-        if units < min(2, self._least_units) or (units % 2 and not self._one_by_one):
+        if units < min(2, self._least_units) or (units % 2 and not self._units_alike):
             return False
         if seconds > self._plan.case_s:
             return True
@@ -266,11 +268,16 @@ class CaseTimer:
         """Return the least units.
 
         A session after another can end sooner, since the earlier one shows how much the units of a session vary; and
-        sooner still if calls are so large that every request has one alone.
+        sooner still if calls are so large that every request has one alone, or if the host needs long for each.
         """
         if not self._earlier:
             return self._plan.least_units
-        return 1 if self._one_by_one else min(FEW_UNITS, self._plan.least_units)
+        return 1 if self._units_alike else min(FEW_UNITS, self._plan.least_units)
+
+    @property
+    def _units_alike(self) -> bool:
+        """Return whether units do not alternate between K and 2K calls."""
+        return self._one_by_one or self._long
 
     @property
     def _compared(self) -> list[Objective]:
@@ -334,11 +341,8 @@ class CaseTimer:
         for side in self._sides:
             looped = self._untimed(side, contents, Way.STEADY)
             call_us = once[side.name] = self._loop_samples(side, looped, len(contents))[0]
-            held = self._untimed(side, contents[:1], Way.HELD)
-            if not held.held:
-                self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
             slowest_us = max(slowest_us, call_us)
-            host_bound |= not held.held or call_us > HOST_BOUND * held.inside_us[0]
+            host_bound |= self._is_host_bound(side, contents[:1], call_us, looped.inside_us[0])
         if self._plan.most_in_a_request(content) > 1:
             self._choose_loop(content, calls, slowest_us, host_bound=host_bound)
         elif self._result.held and not content.written:
@@ -347,15 +351,33 @@ class CaseTimer:
             self._warm_us = WARM_US
             self._repeats = {name: min(MOST_LOOP_CALLS, _in_a_loop(us)) for name, us in once.items()}
 
+    def _is_host_bound(
+        self, side: CandidateProcess, contents: list[Content], call_us: float, free_us: float
+    ) -> bool:
+        """Return whether the host paces a side's calls, and note why they cannot be held.
+
+        A side that could not be held in an earlier session is not tried again, since call time decides then.
+        """
+        times = self._result.sides[side.name]
+        times.waits = next((e.sides[side.name].waits for e in self._earlier if e.sides[side.name].waits), "")
+        if times.waits:
+            return True
+        held = self._untimed(side, contents, Way.HELD)
+        if not held.held:
+            times.waits = self._why_late(side, contents, free_us)
+        return bool(times.waits) or call_us > HOST_BOUND * held.inside_us[0]
+
     def _choose_loop(self, content: Content, calls: int, call_us: float, *, host_bound: bool) -> None:
         """Choose how long loops are: as many calls as a block has if the device sets the pace.
 
-        If the host does, whose speed varies far more, warm the processor and loop for longer.
+        If the host does, whose speed varies far more, warm the processor and loop for longer. The first call of a loop,
+        which is not counted, warms it if it is long.
         """
         if host_bound:
             most = self._plan.most_in_a_request(content)
             self._loop_calls = min(most, MOST_LOOP_CALLS, max(2, 1 + _in_a_loop(call_us)))
-            self._warm_us = 0.0 if content.written else WARM_US
+            self._long = not self._result.held and call_us >= LONG_US
+            self._warm_us = 0.0 if content.written or self._long else WARM_US
         elif calls == 1:
             self._loop_calls = 2  # the first of a loop is not counted
 
@@ -404,7 +426,7 @@ class CaseTimer:
         because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
         loop leaves out its first call anyway.
         """
-        few = FEW_CALLS
+        few = 0 if self._long else FEW_CALLS
         if way is Way.STEADY:
             few = 0 if self._warm_us else 1
         return self._oracle.on_gpu and calls <= few
@@ -423,14 +445,14 @@ class CaseTimer:
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made.
 
-        If the device cannot be held, call time decides, and a first unit of single calls is enough to show. If it can
-        and calls are large, a first unit of loops is enough.
+        If the device cannot be held, call time decides, and a first unit of single calls is enough to show, in the
+        first session. If it can and calls are large, a first unit of loops is enough.
         """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
             return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
-        return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
+        return [Way.STEADY] if unit or self._earlier else [Way.SINGLE, Way.STEADY]
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
         """Time one block. `place` seeds the offsets of its buffers, which are the same for every side.
