@@ -1,0 +1,207 @@
+"""Test how a case is timed on a GPU, with simulated processes whose true times are known.
+
+A simulated call takes `device_us` on the device and `host_us` to be enqueued; in a loop it takes the longer of both.
+Time passes on a clock of the test's own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from runners.errors import BASELINE, CANDIDATE
+from runners.harness.memory.arena import Arena, Piece
+from runners.harness.memory.contents import Buffer, Content
+from runners.harness.oracle.client import Judgement
+from runners.harness.processes.participant import HOLD_S, RequestTimes
+from runners.harness.timing import timing
+from runners.harness.timing.sessions import Timings
+from runners.harness.timing.timing import FULL, LONG_US, CaseTimer
+from runners.job import Flag, Objective
+from runners.problems.base import Case, Purpose
+
+CASE = Case("case", {}, Purpose.BENCHMARK, distributions=("normal",))
+BYTES = 4096
+
+
+class MemorylessArena(Arena):
+    """Stand in for device memory in which nothing is ever wrong."""
+
+    size_bytes, descriptor = 64 << 20, -1
+
+    def lay(self, pieces: Sequence[Piece]) -> None:
+        """Write nothing."""
+
+    def first_difference(self, pieces: Sequence[Piece]) -> int | None:
+        """Return that nothing has changed."""
+        return None
+
+    def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
+        """Return that all is the same."""
+        return True
+
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """Return one digest for everything."""
+        return ""
+
+    def close(self) -> None:
+        """Give nothing back."""
+
+
+class Oracle:
+    """Make contents without memory and accept every output."""
+
+    on_gpu = True
+
+    def __init__(self) -> None:
+        self.judged = 0
+
+    def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
+        inputs: Any = {"x": Buffer({"name": "x"}, 0, BYTES, 0)}
+        return [Content(n, case, distribution, inputs, [Buffer({}, -1, BYTES, 0)]) for n in range(count)]
+
+    def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
+        return [1]
+
+    def judge(self, content: Content, kept: list[int]) -> Judgement:
+        self.judged += 1
+        return Judgement(None, 0.0, 0.0)
+
+    def drop(self, places: list[int]) -> None:
+        """Keep nothing."""
+
+
+class Clock:
+    """Show simulated seconds."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Side:
+    """Simulate a participant. One that `fills_queue` cannot enqueue a call while the device is held."""
+
+    name: str
+    clock: Clock
+    device_us: float
+    host_us: float
+    fills_queue: bool = False
+    arena: Arena = field(default_factory=MemorylessArena)
+    overwrites: bool = False
+    made: int = 0
+    held: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.name)
+
+    def pin(self, processors: set[int]) -> None:
+        assert processors
+
+    def release(self) -> int:
+        return 0
+
+    def set_case(self, layout: dict[str, Any], case: Case) -> None:
+        """Need no layout."""
+
+    def store(self, timeout_s: float) -> None:
+        """Have no outputs."""
+
+    def _passed(self, us: float, calls: int) -> float:
+        self.made += calls
+        self.clock.now_s += us / 1e6
+        return us
+
+    def _each_us(self, us: float, calls: int) -> list[float]:
+        return [us * self.rng.gauss(1, 0.002) for _ in range(calls)]
+
+    def run(self, messages: list[dict[str, Any]], timeout_s: float) -> RequestTimes:
+        inside = self._each_us(max(self.device_us, self.host_us), len(messages))
+        return RequestTimes(inside, self._passed(sum(inside), len(messages)) + 30.0)
+
+    def run_held(
+        self, messages: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S
+    ) -> RequestTimes:
+        self.held += 1
+        inside = self._each_us(self.device_us, len(messages))
+        count = len(messages)
+        outside = self._passed(sum(inside), count) + 30.0 * count
+        return RequestTimes(inside, outside, [5.0] * count, [self.host_us] * count, held=not self.fills_queue)
+
+    def run_steadily(
+        self, messages: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0, repeats: int = 0
+    ) -> RequestTimes:
+        call_us, others = max(self.device_us, self.host_us), len(messages) - 1 or repeats
+        lead_in = 1 + (1 + int(warm_us // call_us) if warm_us else 0)
+        times = [lead_in * call_us, sum(self._each_us(call_us, others))]
+        return RequestTimes(times, self._passed(sum(times), lead_in + others) + 30.0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    simulated = Clock()
+    monkeypatch.setattr(timing, "time", simulated)
+    monkeypatch.setattr(timing, "make_first_calls", lambda problem, sides, *_, **__: None)
+    return simulated
+
+
+def timed(sides: list[Side], oracle: Oracle | None = None) -> Timings:
+    """Time the case in all sessions of the full plan."""
+    found, rng, simulated = Timings({CASE.name: []}), random.Random(3), oracle or Oracle()
+    problem: Any = None
+    given: Any = sides
+    for _ in range(FULL.sessions):
+        earlier: Any = found.sessions[CASE.name]
+        one: Any = simulated
+        timer = CaseTimer(problem, one, given, CASE, FULL.on_gpu(), 30.0, rng, earlier)
+        earlier.append(timer.measure())
+    return found
+
+
+def pair(clock: Clock, speedup: float, device_us: float, host_us: float, **how: Any) -> list[Side]:
+    """Return a baseline, and a candidate that is faster by that factor on the device and the host."""
+    baseline = Side(BASELINE, clock, device_us, host_us, **how)
+    return [Side(CANDIDATE, clock, device_us / speedup, host_us / speedup, **how), baseline]
+
+
+@pytest.mark.parametrize(("device_us", "host_us"), [(50.0, 10.0), (2_000.0, 40.0), (40.0, 160.0), (9_000.0, 90.0)])
+@pytest.mark.parametrize("speedup", [1.0, 1.25])
+def test_both_times_show_the_true_speedup(clock: Clock, device_us: float, host_us: float, speedup: float) -> None:
+    oracle = Oracle()
+    timings = timed(pair(clock, speedup, device_us, host_us), oracle)
+    assert timings.basis(CASE.name) is Objective.DEVICE and not timings.waits(CASE.name)
+    for basis in (Objective.DEVICE, Objective.CALL):
+        found = timings.case_speedup(CASE.name, BASELINE, random.Random(1), basis)
+        assert found.median == pytest.approx(speedup, rel=0.003)
+        assert found.low <= found.median <= found.high and found.high / found.low < 1.02
+    assert timings.time(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(device_us, rel=0.003)
+    assert oracle.judged >= FULL.sessions
+
+
+def test_calls_that_fill_the_queue_are_judged_by_call_time(clock: Clock) -> None:
+    sides = pair(clock, 1.1, 700.0, 4_000.0, fills_queue=True)
+    timings = timed(sides)
+    assert timings.basis(CASE.name) is Objective.CALL and timings.waits(CASE.name) == [Flag.LAUNCH_BOUND]
+    assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(1.1, rel=0.003)
+    # Tried in the first session, with a second hold that tells why; not again.
+    assert [side.held for side in sides] == [2, 2]
+
+
+def test_calls_that_take_the_host_long_are_made_less_often(clock: Clock) -> None:
+    sides = pair(clock, 1.1, 60_000.0, 16 * LONG_US, fills_queue=True)
+    timings = timed(sides)
+    found = timings.case_speedup(CASE.name, BASELINE, random.Random(1))
+    assert found.median == pytest.approx(1.1, rel=0.005)
+    assert timings.time(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(16 * LONG_US, rel=0.005)
+    assert [len(session.unit_ratios(BASELINE, Objective.CALL)) for session in timings.sessions[CASE.name]] == [
+        2,
+        1,
+        1,
+    ]
+    assert max(side.made for side in sides) <= 40
