@@ -39,8 +39,8 @@ from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
 from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor, resolved
+from runners.harness.timing.plan import CONFIRM, FULL, QUICK, Plan
 from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
-from runners.harness.timing.timing import CONFIRM, FULL, QUICK, Plan
 from runners.harness.verdict import emulated, library_calls, screen
 from runners.harness.verdict.checks import CaseOutcome, Checks
 from runners.harness.verdict.plausibility import failed_checks

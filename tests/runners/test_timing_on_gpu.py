@@ -18,9 +18,10 @@ from runners.harness.memory.arena import Arena, Piece
 from runners.harness.memory.contents import Buffer, Content
 from runners.harness.oracle.client import Judgement
 from runners.harness.processes.participant import HOLD_S, RequestTimes
-from runners.harness.timing import timing
+from runners.harness.timing import case_timer
+from runners.harness.timing.case_timer import LONG_US, CaseTimer
+from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Timings
-from runners.harness.timing.timing import FULL, LONG_US, CaseTimer
 from runners.job import Flag, Objective
 from runners.problems.base import Case, Purpose
 
@@ -31,7 +32,7 @@ BYTES = 4096
 class MemorylessArena(Arena):
     """Stand in for device memory in which nothing is ever wrong."""
 
-    size_bytes, descriptor = 64 << 20, -1
+    size_bytes, descriptor = 8 << 30, -1
 
     def lay(self, pieces: Sequence[Piece]) -> None:
         """Write nothing."""
@@ -57,12 +58,14 @@ class Oracle:
 
     on_gpu = True
 
-    def __init__(self) -> None:
-        self.judged = 0
+    def __init__(self, output_bytes: int = BYTES) -> None:
+        self.judged, self._output_bytes = 0, output_bytes
 
     def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
         inputs: Any = {"x": Buffer({"name": "x"}, 0, BYTES, 0)}
-        return [Content(n, case, distribution, inputs, [Buffer({}, -1, BYTES, 0)]) for n in range(count)]
+        return [
+            Content(n, case, distribution, inputs, [Buffer({}, -1, self._output_bytes, 0)]) for n in range(count)
+        ]
 
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
         return [1]
@@ -146,14 +149,14 @@ class Side:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     simulated = Clock()
-    monkeypatch.setattr(timing, "time", simulated)
-    monkeypatch.setattr(timing, "make_first_calls", lambda problem, sides, *_, **__: None)
+    monkeypatch.setattr(case_timer, "time", simulated)
+    monkeypatch.setattr(case_timer, "make_first_calls", lambda problem, sides, *_, **__: None)
     return simulated
 
 
-def timed(sides: list[Side], oracle: Oracle | None = None) -> Timings:
+def timed(sides: list[Side], oracle: Oracle | None = None, seed: int = 3) -> Timings:
     """Time the case in all sessions of the full plan."""
-    found, rng, simulated = Timings({CASE.name: []}), random.Random(3), oracle or Oracle()
+    found, rng, simulated = Timings({CASE.name: []}), random.Random(seed), oracle or Oracle()
     problem: Any = None
     given: Any = sides
     for _ in range(FULL.sessions):
@@ -205,3 +208,12 @@ def test_calls_that_take_the_host_long_are_made_less_often(clock: Clock) -> None
         1,
     ]
     assert max(side.made for side in sides) <= 40
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_session_judges_a_timed_call_however_few_units_it_has(clock: Clock, seed: int) -> None:
+    oracle = Oracle(output_bytes=200 << 20)  # so large that hardly any unit's outputs are kept by chance
+    timings = timed(pair(clock, 1.0, 900_000.0, 100.0), oracle, seed)
+    sessions = timings.sessions[CASE.name]
+    assert all(len(session.unit_ratios(BASELINE, Objective.DEVICE)) <= 2 for session in sessions)
+    assert all(session.judgements for session in sessions)

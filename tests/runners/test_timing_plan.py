@@ -10,20 +10,11 @@ import pytest
 
 from runners.harness.memory.contents import Buffer, Content
 from runners.harness.memory.shared_memory import place
+from runners.harness.timing.case_timer import WARM_US, CaseTimer, Way
+from runners.harness.timing.measurements import CaseSession, SideTimes
 from runners.harness.timing.noise import PLAN
+from runners.harness.timing.plan import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
 from runners.harness.timing.sessions import Bench
-from runners.harness.timing.timing import (
-    CONFIRM,
-    FULL,
-    MOST_LOOP_CALLS,
-    QUICK,
-    WARM_US,
-    CaseSession,
-    CaseTimer,
-    Plan,
-    SideTimes,
-    Way,
-)
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK)

@@ -25,9 +25,9 @@ from runners.harness.oracle.pool import pool
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
 from runners.harness.timing.environment import HARNESS_VERSION
+from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Bench, Timings
 from runners.harness.timing.statistics import Interval
-from runners.harness.timing.timing import FULL
 from runners.job import Baseline, Language, Limits, NoiseFloor
 from runners.problems import load, open_bundle
 from runners.problems.base import Case, Problem, Purpose

@@ -19,9 +19,11 @@ from runners.harness.memory.contents import Content, Setups
 from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, thread_count
 from runners.harness.processes.warm_workers import WarmWorkers
+from runners.harness.timing.case_timer import CaseTimer
 from runners.harness.timing.first_calls import make_first_calls
+from runners.harness.timing.measurements import CaseSession
+from runners.harness.timing.plan import Plan
 from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
-from runners.harness.timing.timing import CaseSession, CaseTimer, Plan
 from runners.job import Limits, Objective, ProblemBundle
 from runners.problems.base import Case, Problem
 

@@ -16,105 +16,34 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median
 
-from runners.errors import BASELINE, CANDIDATE, CandidateFailure
+from runners.errors import BASELINE, CandidateFailure
 from runners.harness.memory.contents import Content
-from runners.harness.memory.staging import StagedCall, check_begun, check_untouched, stage
-from runners.harness.oracle.client import Judgement, OracleClient
+from runners.harness.memory.staging import StagedCall, stage
+from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, RequestTimes
 from runners.harness.timing.first_calls import make_first_calls
-from runners.harness.timing.statistics import (
-    TimedRequest,
-    referee_us,
-    unaccounted_us,
-    unit_log_ratio,
-    usable,
-    within_spread,
-)
+from runners.harness.timing.measurements import CaseSession, SideTimes
+from runners.harness.timing.plan import MOST_LOOP_CALLS, Plan
+from runners.harness.timing.statistics import TimedRequest, usable, within_spread
+from runners.harness.timing.timed_outputs import TimedOutputs
 from runners.job import Flag, Objective, Status
 from runners.problems.base import Case, Problem
 
-# How much to keep of one case's outputs for the checks at its end.
-SNAPSHOT_BYTES = 1 << 30
-# Outputs of at least this size are judged at once instead of being kept.
-LARGE_OUTPUT_BYTES = 256 << 20
-# What the referee's clock does not resolve of one request.
-CLOCK_US = 25.0
 # A call that takes this many times its device time in a loop is paced by the host.
 HOST_BOUND = 1.2
 # For how long to warm the processor before a loop that the host paces, and how long the loop should take.
-WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+WARM_US, LOOP_US = 10_000.0, 25_000.0
 # A call of which the host needs so long to enqueue it warms the processor by itself.
 LONG_US = WARM_US
 # What the first call of a loop may cost beside the others, in a process that has just been woken.
 FIRST_CALL_US = 1000.0
 # In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
 FEW_CALLS, FEW_UNITS = 2, 2
-MOST_LOOKED_AT = 3
 # A call that is held for PROBE_S and enqueued that much later than without has waited for the device.
 PROBE_S, NOTICEABLE_US = 0.005, 2500.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Describe how much to measure.
-
-    `sessions` is the number of fresh processes. Each case gets at most `units` per session; between `least_units` and
-    `units` it ends once the standard error of its log-ratio is below `precision` (for call time below
-    `call_precision`), or `case_s` seconds have passed. `block_us` is the wanted length of a block, `most_calls` the
-    most calls in it. `content_bytes` limits fresh contents per session and case on a CPU, `arena_bytes` the contents
-    of one request on a GPU (0 on a CPU). `checks` timed calls are judged.
-    """
-
-    sessions: int
-    units: int
-    block_us: float
-    most_calls: int
-    content_bytes: int
-    checks: int = 2
-    least_units: int = 4
-    precision: float = 0.0025
-    call_precision: float = 0.01
-    case_s: float = 1.0
-    arena_bytes: int = 0
-
-    def on_gpu(self) -> Plan:
-        """Return the plan for a GPU, where calls are short and contents are made on the device."""
-        return replace(self, most_calls=max(16, self.most_calls), arena_bytes=512 << 20)
-
-    def calls(self, content: Content) -> int:
-        """Return the most calls of a smaller block, by the memory that their contents take."""
-        call_bytes = max(1, sum(content.buffer_sizes))
-        if self.arena_bytes:
-            affordable = self.arena_calls(content) // 2
-        else:
-            affordable = self.content_bytes // (3 * self.units * call_bytes)
-        return max(1, min(self.most_calls, affordable))
-
-    def arena_calls(self, content: Content) -> int:
-        """Return how many calls' contents fit into a GPU's arena."""
-        return self.arena_bytes // max(1, sum(content.buffer_sizes))
-
-    def most_in_a_request(self, content: Content) -> int:
-        """Return the most calls that any request on a GPU has: a larger block or a long loop."""
-        return max(1, min(max(2 * self.most_calls, MOST_LOOP_CALLS), self.arena_calls(content)))
-
-    def doubled(self, calls: int, content: Content) -> int:
-        """Return the calls of a larger block: twice as many, unless a single call fills a GPU's arena."""
-        if self.arena_bytes and 2 * calls > self.arena_calls(content):
-            return calls
-        return 2 * calls
-
-
-QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1, least_units=2)
-FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
-CONFIRM = Plan(
-    sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30, least_units=6, precision=0.0015,
-    case_s=2.0,
-)  # fmt: skip
 
 
 class Way(StrEnum):
@@ -123,86 +52,6 @@ class Way(StrEnum):
     SINGLE = "single"
     HELD = "held"
     STEADY = "steady"
-
-
-@dataclass
-class Series:
-    """Hold times of one kind.
-
-    `samples_us` is by call, `blocks` holds the blocks' medians in µs by unit, `requests` serves to compare the
-    clocks.
-    """
-
-    samples_us: list[float] = field(default_factory=list)
-    blocks: list[list[float]] = field(default_factory=list)
-    requests: list[TimedRequest] = field(default_factory=list)
-
-
-@dataclass
-class SideTimes:
-    """Hold the times of one side of a case in one session: `device` time (on a CPU the only one) and `call` time.
-
-    `busy_us` and `enqueue_us` are as in `RequestTimes`, per held call. `waits` says why the device could not be held,
-    "" if it could. `overwrites` says whether calls return the same memory each time.
-    """
-
-    device: Series = field(default_factory=Series)
-    call: Series = field(default_factory=Series)
-    busy_us: list[float] = field(default_factory=list)
-    enqueue_us: list[float] = field(default_factory=list)
-    waits: str = ""
-    overwrites: bool = False
-
-    def of(self, basis: Objective) -> Series:
-        """Return the times that a verdict on that basis compares."""
-        return self.call if basis is Objective.CALL else self.device
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Hold the outputs of a timed call. `drawn` ones were chosen at random from their request; others were its last."""
-
-    content: Content
-    places: list[int]
-    drawn: bool
-
-
-@dataclass
-class CaseSession:
-    """Hold one case in one session, by side, with the judgements on the candidate's timed calls and the opponents'
-    errors."""
-
-    case: Case
-    sides: dict[str, SideTimes]
-    judgements: list[Judgement] = field(default_factory=list)
-    opponent_errors: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def held(self) -> bool:
-        """Return whether every side's device time is free of the host."""
-        return not any(side.waits for side in self.sides.values())
-
-    def unit_ratios(self, opponent: str, basis: Objective) -> list[float]:
-        """Return the log-ratio of each unit against that opponent."""
-        pairs = zip(self.sides[opponent].of(basis).blocks, self.sides[CANDIDATE].of(basis).blocks, strict=True)
-        return [unit_log_ratio(theirs, ours) for theirs, ours in pairs]
-
-    def referee_ratios(self, opponent: str, basis: Objective) -> list[float]:
-        """Return the log-ratios by the referee's clock.
-
-        They exclude what a request to the opponent costs besides its calls, and CLOCK_US in the candidate's favour.
-        """
-        opponents, candidates = (self.sides[name].of(basis).requests for name in (opponent, CANDIDATE))
-        overhead_us = unaccounted_us(opponents)
-        theirs = [referee_us(request, overhead_us) for request in opponents]
-        ours = [referee_us(request, overhead_us + CLOCK_US) for request in candidates]
-        units = zip(_in_pairs(theirs), _in_pairs(ours), strict=True)
-        return [unit_log_ratio(one, other) for one, other in units]
-
-
-def _in_pairs(times: list[float]) -> list[list[float]]:
-    """Group block times by unit: two blocks each."""
-    return [times[n : n + 2] for n in range(0, len(times), 2)]
 
 
 class CaseTimer:
@@ -223,8 +72,7 @@ class CaseTimer:
         self._case, self._plan, self._call_s, self._rng = case, plan, call_s, rng
         self._distribution = case.distributions[0]
         self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
-        self._kept: dict[str, list[Kept]] = {side.name: [] for side in sides}
-        self._keeps, self._surely_kept = False, 0
+        self._outputs = TimedOutputs(oracle, self._result, plan, rng, is_first=not earlier)
         self._loop_calls, self._warm_us = 0, 0.0
         self._repeats: dict[str, int] = {}
         self._last_side = ""
@@ -235,7 +83,7 @@ class CaseTimer:
         try:
             content, calls = self._warm_up()
             self._one_by_one = calls == self._plan.doubled(calls, content)
-            self._surely_kept = self._rng.randrange(self._least_units)
+            self._outputs.begin(self._fewest_units)
             started = time.monotonic()
             for unit in range(self._plan.units):
                 self._time_unit(unit, self._plan.doubled(calls, content) if unit % 2 else calls)
@@ -243,7 +91,7 @@ class CaseTimer:
                     break
             for side in self._sides:
                 self._result.sides[side.name].overwrites = side.overwrites
-            self._check()
+            self._outputs.check()
         except CandidateFailure as failure:
             failure.case = failure.case or self._case.name
             raise
@@ -254,7 +102,7 @@ class CaseTimer:
 
         An even number of units has as many of K as of 2K calls.
         """
-        if units < min(2, self._least_units) or (units % 2 and not self._units_alike):
+        if units < self._fewest_units or (units % 2 and not self._units_alike):
             return False
         if seconds > self._plan.case_s:
             return True
@@ -273,6 +121,11 @@ class CaseTimer:
         if not self._earlier:
             return self._plan.least_units
         return 1 if self._units_alike else min(FEW_UNITS, self._plan.least_units)
+
+    @property
+    def _fewest_units(self) -> int:
+        """Return the units that are timed however long they take."""
+        return min(2, self._least_units)
 
     @property
     def _units_alike(self) -> bool:
@@ -403,7 +256,7 @@ class CaseTimer:
             returns = self._returns(way, calls)
             contents = self._make(2 * calls + 2 * len(order) * returns)
             untimed = contents[2 * calls :]
-            self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
+            self._outputs.draw(unit, contents[0])
             blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
             for half, sides in zip(
                 (contents[:calls], contents[calls : 2 * calls]), (order, order[::-1]), strict=True
@@ -509,13 +362,7 @@ class CaseTimer:
     ) -> tuple[list[StagedCall], RequestTimes]:
         """Run calls that are staged in the arena, keep outputs for the checks, and check guards and inputs."""
         calls, run = self._run(side, contents, way, placing)
-        if self._keeps and len(calls) == 1 and _outputs_bytes(contents[0]) >= LARGE_OUTPUT_BYTES:
-            side.release()  # judging takes as much memory as the call did
-        self._keep(side, calls[-1], drawn=False)
-        if len(calls) > 1:
-            side.store(self._call_s * len(calls))
-        self._keep(side, self._rng.choice(calls), drawn=True)
-        self._look(side, self._looked_at(calls))
+        self._outputs.take(side, calls, self._call_s)
         return calls, run
 
     def _untimed(self, side: CandidateProcess, contents: list[Content], way: Way) -> RequestTimes:
@@ -536,91 +383,7 @@ class CaseTimer:
             return calls, side.run_steadily(messages, timeout_s * (1 + repeats), self._warm_us, repeats)
         return calls, (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
 
-    def _looked_at(self, calls: list[StagedCall]) -> list[StagedCall]:
-        """Return the calls of a request whose guards and inputs are checked.
-
-        On a GPU these are a few, drawn after they were made, since checking each takes longer than making it.
-        """
-        if not self._oracle.on_gpu or len(calls) <= MOST_LOOKED_AT:
-            return calls
-        return self._rng.sample(calls, MOST_LOOKED_AT)
-
-    def _look(self, side: CandidateProcess, calls: list[StagedCall]) -> None:
-        """Check guards, inputs and outputs of calls.
-
-        All sides are treated alike between their blocks, because what the referee reads leaves its mark in the caches
-        of the next side.
-        """
-        try:
-            check_untouched(side.arena, calls)
-            check_begun(side.arena, calls)
-        except CandidateFailure as failure:
-            if side.name == CANDIDATE:
-                raise
-            self._result.opponent_errors.setdefault(side.name, failure.reason)
-
-    def _share_kept(self, content: Content) -> float:
-        """Return the share of the units whose outputs are kept, so that large ones fit into memory.
-
-        It is drawn for all sides alike, so that opponents are judged on the same contents; a candidate cannot know.
-        """
-        outputs = _outputs_bytes(content)
-        if outputs >= LARGE_OUTPUT_BYTES:
-            return 0.0
-        return SNAPSHOT_BYTES / max(1, 8 * self._plan.units * len(self._sides) * outputs)
-
-    def _keep(self, side: CandidateProcess, call: StagedCall, *, drawn: bool) -> None:
-        """Remember a call's outputs for the checks at the end, if those of this unit are kept."""
-        if not self._keeps:
-            return
-        if _outputs_bytes(call.content) >= LARGE_OUTPUT_BYTES:
-            self._judge_large(side, call)
-            return
-        kept = self._oracle.keep(side.arena, call.content, call.outputs)
-        self._kept[side.name].append(Kept(call.content, kept, drawn))
-
-    def _judge_large(self, side: CandidateProcess, call: StagedCall) -> None:
-        """Judge outputs that are too large to be kept: the first of each side, for opponents in the first session
-        only."""
-        if self._kept[side.name] or (self._earlier and side.name != CANDIDATE):
-            return
-        places = self._oracle.keep(side.arena, call.content, call.outputs)
-        self._kept[side.name].append(Kept(call.content, [], drawn=False))
-        judgement = self._oracle.judge(call.content, places)
-        self._oracle.drop(places)
-        self._record(side.name, judgement)
-
-    def _check(self) -> None:
-        """Judge the last call of one request and a random call of a few, the requests drawn after the last one.
-
-        Each opponent is judged on the first of them, whose contents every side had.
-        """
-        kept = [kept for kept in self._kept[CANDIDATE] if kept.places]
-        last, drawn = ([one for one in kept if one.drawn is wanted] for wanted in (False, True))
-        if not last or self._plan.checks == 0:
-            return
-        first = self._rng.choice(last)
-        for one in (first, *self._rng.sample(drawn, min(self._plan.checks, len(drawn)))):
-            self._record(CANDIDATE, self._oracle.judge(one.content, one.places))
-        for name in self._kept:
-            theirs = [one.places for one in self._kept[name] if one.content is first.content]
-            if name != CANDIDATE and theirs:
-                self._record(name, self._oracle.judge(first.content, theirs[0]))
-
-    def _record(self, name: str, judgement: Judgement) -> None:
-        if name != CANDIDATE:
-            if judgement.error:
-                self._result.opponent_errors[name] = judgement.error
-            return
-        self._result.judgements.append(judgement)
-        if judgement.error:
-            raise CandidateFailure(Status.INCORRECT, f"wrong in a timed call: {judgement.error}", self._case.name)
-
 
 def _in_a_loop(call_us: float) -> int:
     """Return how many calls a loop has after its first."""
     return math.ceil(LOOP_US / max(1.0, call_us))
-
-
-def _outputs_bytes(content: Content) -> int:
-    return sum(output.size_bytes for output in content.outputs)
