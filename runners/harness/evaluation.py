@@ -8,11 +8,8 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,43 +21,32 @@ from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFail
 from runners.harness.building.ahead import AheadOrder, compile_ahead
 from runners.harness.building.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
 from runners.harness.building.sample_arguments import samples_of
+from runners.harness.comparison import PLANS, Comparison
 from runners.harness.devices.device import Device, device_for, why_absent
 from runners.harness.devices.gpu_state import is_other_product, watched
-from runners.harness.devices.roofline import ensure_ceilings
+from runners.harness.findings import Findings
 from runners.harness.memory.contents import Setups
 from runners.harness.memory.usage import MemoryWatch, need_of
 from runners.harness.oracle.client import OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
-from runners.harness.processes.participant import CandidateProcess
-from runners.harness.profiling import launches
-from runners.harness.profiling.request import ProfilingRequest, profiled
 from runners.harness.stages import Stages
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
 from runners.harness.timing.environment import HARNESS_VERSION
-from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor, resolved
-from runners.harness.timing.plan import CONFIRM, FULL, QUICK, Plan
-from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
-from runners.harness.verdict import emulated, library_calls, screen
-from runners.harness.verdict.checks import CaseOutcome, Checks
-from runners.harness.verdict.plausibility import failed_checks
-from runners.harness.verdict.report import case_results, speedup_of
+from runners.harness.timing.sessions import Bench, Sides, overall_us
+from runners.harness.verdict import emulated, screen
+from runners.harness.verdict.checks import Checks
+from runners.harness.verdict.report import case_results
 from runners.job import (
-    AheadBuild,
     Baseline,
-    BuildReport,
     Effort,
     Failure,
     Flag,
     JobResult,
     JobSpec,
     Language,
-    NoiseFloor,
-    Objective,
     Source,
-    Speedup,
     Status,
-    Verdict,
 )
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
@@ -68,14 +54,8 @@ from runners.profiling.summary import summary
 from runners.sandbox import SandboxError, work_folder
 from runners.targets import UnknownTarget, target
 
-PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 # Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
-# Far enough that no noise of a quick timing makes up for it.
-ABANDON_FACTOR = 3.0
-# Speedups this large are more often mistakes than discoveries, so a person should look.
-REVIEW_FACTOR = 10.0
-
 log = logging.getLogger(__name__)
 
 
@@ -93,21 +73,7 @@ class Evaluation:
         # calls.
         self._rng = random.Random(secrets.randbits(64))  # noqa: S311 - order of blocks; seeds of inputs are secret
         self._stages = Stages(spec.limits, cancel, on_progress)
-        self._status, self._reasons, self._flags = Status.INFRA_ERROR, list[str](), list[str]()
-        self._build: BuildReport | None = None
-        self._ahead: list[AheadBuild] = []
-        self._outcomes: list[CaseOutcome] = []
-        self._failed_case: tuple[str, str] | None = None
-        self._timings: Timings | None = None
-        self._speedups: dict[str, Speedup] = {}
-        self._call_speedup: Speedup | None = None
-        self._floor: NoiseFloor | None = None
-        self._failures: list[Failure] = []
-        self._memory: MemoryWatch | None = None
-        self._duplicate_of: str | None = None
-        self._sandbox = ""
-        self._profile: dict[str, Any] = {}
-        self._seen: dict[str, Future[dict[str, Any]]] = {}
+        self._found = Findings()
 
     def result(self) -> JobResult:
         """Run the cascade and return its result, which also reports every failure."""
@@ -131,10 +97,11 @@ class Evaluation:
     def _cascade(self) -> None:
         self._target = target(self.spec.target)
         problem = self._problem = open_bundle(self.spec.problem)
+        self._comparison = Comparison(self.spec, self._target, self._stages, self._found, self._rng)
         with self._stages.stage("screen"):
             if problem.obstacles:
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: {'; '.join(problem.obstacles)}")
-            self._flags += screen.screened(self.spec, problem)
+            self._found.flags += screen.screened(self.spec, problem)
         device = device_for(self._target.vendor, self._target.flush_bytes)
         with work_folder("job-") as folder:
             if self.spec.ahead:
@@ -142,25 +109,25 @@ class Evaluation:
                 return
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
-                self._status = Status.CORRECT
-                self._flags.append(Flag.NOT_EXECUTED)
+                self._found.status = Status.CORRECT
+                self._found.flags.append(Flag.NOT_EXECUTED)
                 self._emulate(problem, folder)
                 return
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
-            self._memory = MemoryWatch(device)
-            with self._memory.watching():
+            self._found.memory = MemoryWatch(device)
+            with self._found.memory.watching():
                 self._execute(problem, device, folder)
 
     def _compile_ahead(self, problem: Problem, folder: Path) -> None:
         """Compile the variants of the candidate's text. Nothing of them runs, so that none of them is judged."""
         with self._stages.stage("build") as logs:
             order = AheadOrder(self._request(self.spec.candidate, problem, folder), self._target, self.spec.ahead)
-            self._ahead = compile_ahead(order, partial(self._stages.progress, "build"))
-            refused = sum(bool(build.refused) for build in self._ahead)
-            logs.append(f"{len(self._ahead)} variants compiled, {refused} of them cannot run")
-        self._status = Status.CORRECT
-        self._flags.append(Flag.NOT_EXECUTED)
+            self._found.ahead = compile_ahead(order, partial(self._stages.progress, "build"))
+            refused = sum(bool(build.refused) for build in self._found.ahead)
+            logs.append(f"{len(self._found.ahead)} variants compiled, {refused} of them cannot run")
+        self._found.status = Status.CORRECT
+        self._found.flags.append(Flag.NOT_EXECUTED)
 
     def _emulate(self, problem: Problem, folder: Path) -> None:
         """Check the candidate in emulation if its device is absent. Raises CandidateFailure.
@@ -175,13 +142,13 @@ class Evaluation:
                 found = self._emulated(problem, folder)
             except emulation.NotCovered as gap:
                 logs.append(f"not emulated: {gap}")
-                self._flags.append(Flag.NOT_EMULATED)
+                self._found.flags.append(Flag.NOT_EMULATED)
                 return
             except CandidateFailure:
-                self._flags.append(Flag.EMULATED)
+                self._found.flags.append(Flag.EMULATED)
                 raise
-        self._outcomes, self._sandbox = found.outcomes, found.level
-        self._flags.append(Flag.EMULATED)
+        self._found.outcomes, self._found.sandbox = found.outcomes, found.level
+        self._found.flags.append(Flag.EMULATED)
 
     def _emulated(self, problem: Problem, folder: Path) -> emulated.Emulated:
         warm, bundle = pool(Device("cpu")), self.spec.problem
@@ -209,7 +176,7 @@ class Evaluation:
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
         warm.warm_workers.with_triton = any(source.language is Language.TRITON for source in self._sources)
         # The checked process measures in the first plan. If that is quick timing, full timing needs others.
-        checked = bool(modules) and self._may_abandon
+        checked = bool(modules) and self._comparison.may_abandon
         builds = sum(map(looks_compiled, self._sources)) + (self.spec.baseline is not Baseline.EAGER)
         warm.warm_workers.expect((modules + 1) * sessions + checked + builds + self.spec.profile)
 
@@ -218,7 +185,7 @@ class Evaluation:
         return [source for source in (self.spec.candidate, self.spec.parent) if source is not None]
 
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
-        self._seen["gpu_before"] = watched(self._target)
+        self._found.seen["gpu_before"] = watched(self._target)
         warm = pool(device)
         self._expect(warm)
         oracle = warm.borrow(self.spec.problem)
@@ -251,7 +218,7 @@ class Evaluation:
                 self._build_modules(bench, device, sides)
                 self._check(bench, sides[CANDIDATE])
                 self._start_ahead(bench, sides)
-            self._time(bench, device, sides)
+            self._comparison.time(bench, device, sides)
             healthy = True
         except CandidateFailure:
             healthy = True
@@ -266,11 +233,11 @@ class Evaluation:
 
     def _check_memory(self, bench: Bench) -> None:
         """Raise TooLarge if the device cannot hold what a comparison takes."""
-        if self._memory is None or not bench.oracle.on_gpu:
+        if self._found.memory is None or not bench.oracle.on_gpu:
             return
         needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
         bench.oracle.reset()
-        self._memory.check(needs)
+        self._found.memory.check(needs)
 
     def _set_up(self, problem: Problem, oracle: OracleClient, folder: Path) -> Setups:
         """Have the oracle write what Python candidates are given once, for every case."""
@@ -280,7 +247,7 @@ class Evaluation:
     def _built(self, source: Source, problem: Problem, folder: Path) -> Artefact:
         with self._stages.stage("build") as logs:
             artefact = backend_for(source.language).build(self._request(source, problem, folder))
-            self._build = artefact.report
+            self._found.build = artefact.report
             logs.append(artefact.report.log)
             if artefact.path is None:
                 raise CandidateFailure(Status.BUILD_FAILED, artefact.report.log.strip() or "the build failed")
@@ -288,11 +255,11 @@ class Evaluation:
 
     def _is_known(self, artefact: Artefact) -> bool:
         """Return whether this very artefact was evaluated already, in which case the device is left to others."""
-        self._duplicate_of = self.spec.known_artefacts.get(artefact.report.artefact_hash or "")
-        if self._duplicate_of is None:
+        self._found.duplicate_of = self.spec.known_artefacts.get(artefact.report.artefact_hash or "")
+        if self._found.duplicate_of is None:
             return False
-        self._status = Status.CORRECT
-        self._flags.append(Flag.NOT_EXECUTED)
+        self._found.status = Status.CORRECT
+        self._found.flags.append(Flag.NOT_EXECUTED)
         return True
 
     def _request(self, source: Source, problem: Problem, folder: Path) -> BuildRequest:
@@ -321,7 +288,7 @@ class Evaluation:
         inner.mkdir(mode=0o755)
         artefact = backend_for(source.language).build(self._request(source, problem, inner))
         if artefact.path is None:
-            self._note_opponent(name, "build", artefact.report.log.strip() or "the build failed")
+            self._found.note_opponent(name, "build", artefact.report.log.strip() or "the build failed")
             return None
         return artefact
 
@@ -335,7 +302,7 @@ class Evaluation:
             if not compiles(artefact):
                 continue
             name = "build" if side == CANDIDATE else f"build {side}"
-            with self._opponents(sides), self._stages.stage(name) as logs:
+            with self._found.opponents(self._stages, sides), self._stages.stage(name) as logs:
                 sides[side] = self._build_module(builds, side, artefact, logs)
             self._stages.forgive(self._stages.results[-1].seconds)
 
@@ -350,12 +317,8 @@ class Evaluation:
         finally:
             logs.append(report.log)
             if side == CANDIDATE:
-                self._build = report
+                self._found.build = report
         return artefact
-
-    def _note_opponent(self, side: str, stage: str, reason: str) -> None:
-        self._flags.append(Flag(f"{side}_failed"))
-        self._failures.append(Failure(side, stage, reason))
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
         is_short = self.spec.effort in (Effort.CHECK, Effort.QUICK)
@@ -369,10 +332,10 @@ class Evaluation:
             # Whoever may check as often as they like must not learn the hidden cases that way.
             purposes=(Purpose.TEST,) if self.spec.effort is Effort.CHECK else (Purpose.TEST, Purpose.HIDDEN),
         )
-        self._outcomes = checks.outcomes
+        self._found.outcomes = checks.outcomes
         with self._stages.stage("smallest"):
-            process, stays = bench.for_checks(self._first_plan, artefact, checks.prepare)
-            self._sandbox = process.level
+            process, stays = bench.for_checks(self._comparison.first_plan, artefact, checks.prepare)
+            self._found.sandbox = process.level
             try:
                 checks.smallest(process)
             except BaseException:
@@ -390,232 +353,76 @@ class Evaluation:
         else:
             bench.dismiss([process])
         if not all(outcome.deterministic for outcome in checks.outcomes):
-            self._flags.append(Flag.NONDETERMINISTIC)
-
-    @property
-    def _first_plan(self) -> Plan:
-        """Return what is measured first: quick timing if the kernel may turn out too slow for more."""
-        return self._plan(Effort.QUICK if self._may_abandon else self.spec.effort)
+            self._found.flags.append(Flag.NONDETERMINISTIC)
 
     def _start_ahead(self, bench: Bench, sides: Sides) -> None:
         """Start the sides that are measured first, if that need not wait for the device."""
         artefact = sides[CANDIDATE]
         if not bench.cases or not artefact.timed or BASELINE not in sides:
             return
-        with self._stages.stage("start"), self._opponents(sides):
-            bench.start_ahead(self._first_plan, _against_baseline(sides) if self._may_abandon else sides)
-
-    @contextmanager
-    def _opponents(self, sides: Sides) -> Iterator[None]:
-        """Note the failure of an opponent and go on without it. The candidate's own failures propagate."""
-        try:
-            yield
-        except CandidateFailure as failure:
-            if failure.side == CANDIDATE:
-                raise
-            self._note_opponent(failure.side, self._stages.current, failure.reason)
-            del sides[failure.side]
-
-    @property
-    def _may_abandon(self) -> bool:
-        return bool(self.spec.effort is not Effort.QUICK and self.spec.best_us)
-
-    def _time(self, bench: Bench, device: Device, sides: Sides) -> None:
-        self._status = Status.CORRECT
-        if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
-            self._flags.append(Flag.NOT_TIMED if bench.cases else Flag.NO_BENCHMARK_CASE)
-            return
-        with device.exclusively(self._stages.cancel) as waited_s, pool(device).warm_workers.quiet():
-            self._stages.forgive(waited_s)
-            ensure_ceilings(self._target, device)
-            while BASELINE in sides and self._timings is None:
-                with self._opponents(sides):
-                    self._time_alone(bench, device, sides)
-                    return
-        self._flags.append(Flag.NOT_TIMED)
-
-    def _time_alone(self, bench: Bench, device: Device, sides: Sides) -> None:
-        """Time on a device that is held alone, with quick timing first if the kernel may turn out too slow for more.
-
-        Raises CandidateFailure with the side that failed.
-        """
-        if self._may_abandon and self._abandoned(bench, sides):
-            return
-        plan = self._plan(self.spec.effort)
-        name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
-        self._floor = self._noise_floor(measure=self.spec.effort is not Effort.QUICK)
-        measure = partial(self._measured, bench, plan, sides, name)
-        with self._stages.stage(name):
-            timings, against = self._judged(bench, measure(), measure)
-        self._conclude(timings, against)
-        self._profile_slowest(bench, device, sides[CANDIDATE], timings)
-
-    def _noise_floor(self, *, measure: bool) -> NoiseFloor:
-        if (known := known_floor(self._target)) is not None:
-            return known
-        if not measure:
-            return UNMEASURED
-        with self._stages.stage("noise floor"):
-            started = time.monotonic()
-            floor = measured_floor(self._target)
-            # The noise floor belongs to the machine, so its measurement does not count against this job's limit.
-            self._stages.forgive(time.monotonic() - started)
-        return floor
-
-    def _abandoned(self, bench: Bench, sides: Sides) -> bool:
-        name = "quick timing"
-        measure = partial(self._measured, bench, self._plan(Effort.QUICK), _against_baseline(sides), name)
-        self._floor = self._noise_floor(measure=False)
-        with self._stages.stage(name):
-            timings = measure()
-            if not self._far_behind(timings):
-                return False
-            timings, against = self._judged(bench, timings, measure)
-        self._flags.append(Flag.ABANDONED_SLOW)
-        self._conclude(timings, against)
-        return True
-
-    def _far_behind(self, timings: Timings) -> bool:
-        slow = [overall_us(timings)[case] > ABANDON_FACTOR * best for case, best in self._known_best(timings)]
-        return bool(slow) and all(slow)
-
-    def _plan(self, effort: Effort) -> Plan:
-        plan = PLANS[effort]
-        return plan if self._target.family == "cpu" else plan.on_gpu()
-
-    def _known_best(self, timings: Timings) -> list[tuple[str, float]]:
-        return [(case, self.spec.best_us[case]) for case in timings.sessions if case in self.spec.best_us]
-
-    def _judged(self, bench: Bench, timings: Timings, measure: Callable[[], Timings]) -> tuple[Timings, list[str]]:
-        """Return the timings that count, and what speaks against them.
-
-        Implausible timings are repeated once in fresh processes: load can make two clocks differ, but hardly twice,
-        and a cheat differs again.
-        """
-        if not (against := self._failed_checks(bench, timings)):
-            return timings, against
-        self._flags.append(Flag.MEASURED_AGAIN)
-        self._speedups.clear()
-        timings = measure()
-        return timings, self._failed_checks(bench, timings)
-
-    def _failed_checks(self, bench: Bench, timings: Timings) -> list[str]:
-        """Compute the speedups, and return what speaks against them."""
-        floor = resolved(self._floor.ratio if self._floor else 1.0, timings, self._target)
-        for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
-            if all(opponent in session.sides for many in timings.sessions.values() for session in many):
-                self._speedups[opponent] = speedup_of(timings, opponent, label, floor, self._rng)
-        if timings.has_call_time:
-            self._call_speedup = speedup_of(
-                timings, BASELINE, self.spec.baseline.value, floor, self._rng, Objective.CALL
-            )
-        return failed_checks(bench.problem, bench.cases, self._target, timings, self._speedups[BASELINE], self._rng)
-
-    def _measured(self, bench: Bench, plan: Plan, sides: Sides, name: str) -> Timings:
-        def look(sides: list[CandidateProcess]) -> None:
-            self._seen["gpu_at_end"] = watched(self._target)
-            if bench.oracle.on_gpu and plan.sessions > QUICK.sessions:
-                self._profile["launch"] = launches.launches(bench, sides)
-
-        return bench.measure(plan, sides, partial(self._stages.progress, name), look)
-
-    def _profile_slowest(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:
-        """Profile the slowest case, if the job asks for it.
-
-        The slow tools are used only if no faster kernel of that case is known, since other kernels are to be built
-        upon it.
-        """
-        if not self.spec.profile:
-            return
-        with self._stages.stage("profile"):
-            times_us = overall_us(timings)
-            slowest = max(bench.cases, key=lambda case: times_us[case.name])
-            size = bench.arena_bytes(QUICK)
-            call_us = times_us[slowest.name]
-            closely = call_us <= self.spec.best_us.get(slowest.name, call_us)
-            request = ProfilingRequest(bench, device, self._target, artefact, slowest, size, call_us, closely)
-            found = self._profile["kernels"] = profiled(request)
-            if bench.oracle.on_gpu and found["top"]:
-                names = [kernel["name"] for kernel in found["top"]]
-                self._flags += library_calls.seen(bench.problem, names, self._flags)
-
-    def _conclude(self, timings: Timings, against: list[str]) -> None:
-        self._timings = timings
-        if timings.opponent_errors(BASELINE):
-            self._flags.append(Flag.BASELINE_DISAGREES)
-        claimed = self._speedups[BASELINE]
-        if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
-            self._flags.append(Flag.UNCONFIRMED)
-        if claimed.median > REVIEW_FACTOR:
-            self._flags.append(Flag.NEEDS_REVIEW)
-        self._flags += sorted({reason for case in timings.sessions for reason in timings.waits(case)})
-        if timings.overwrites:
-            self._flags.append(Flag.OVERWRITES_OUTPUT)
-        if against:
-            raise CandidateFailure(Status.SUSPECT, "; ".join(against))
+        with self._stages.stage("start"), self._found.opponents(self._stages, sides):
+            bench.start_ahead(self._comparison.first_plan, self._comparison.first_sides(sides))
 
     def _note_failure(self, failure: CandidateFailure) -> None:
-        self._status = failure.status
-        self._sandbox = self._sandbox or failure.level
+        self._found.status = failure.status
+        self._found.sandbox = self._found.sandbox or failure.level
         prefix = f"{failure.case}: " if failure.case else ""
         reason, stage = f"{prefix}{failure.reason}", self._stages.current
-        self._failures.append(Failure(failure.side, stage, reason))
-        self._reasons = [f"{failure.side}, {stage}: {reason}" if failure.status in PLACED else reason]
+        self._found.failures.append(Failure(failure.side, stage, reason))
+        self._found.reasons = [f"{failure.side}, {stage}: {reason}" if failure.status in PLACED else reason]
         if failure.case:
-            self._failed_case = (failure.case, failure.reason)
+            self._found.failed_case = (failure.case, failure.reason)
 
     def _note_breakdown(self, reason: str, status: Status = Status.INFRA_ERROR) -> None:
         """Discard partial results: an interrupted evaluation has no verdict."""
-        self._status, self._reasons = status, [reason]
-        self._failures.append(Failure("harness", self._stages.current, reason))
+        self._found.status, self._found.reasons = status, [reason]
+        self._found.failures.append(Failure("harness", self._stages.current, reason))
 
     def _assembled(self) -> JobResult:
-        cases = case_results(self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
-        total = self._speedups.get(BASELINE)
+        cases = case_results(
+            self.spec, self._found.outcomes, self._found.timings, self._found.failed_case, self._rng
+        )
+        total = self._found.speedups.get(BASELINE)
         found = environment.describe_safely(self.spec.target, self._gpu())
-        if self._timings is not None and is_other_product(self._target, found):
-            self._flags.append(Flag.OTHER_PRODUCT)
+        if self._found.timings is not None and is_other_product(self._target, found):
+            self._found.flags.append(Flag.OTHER_PRODUCT)
         return JobResult(
             job_id=self.spec.job_id,
-            status=self._status,
-            reasons=self._reasons,
-            flags=self._flags,
-            verdict=total.verdict if total and self._status is Status.CORRECT else None,
+            status=self._found.status,
+            reasons=self._found.reasons,
+            flags=self._found.flags,
+            verdict=total.verdict if total and self._found.status is Status.CORRECT else None,
             speedup=total,
-            versus_parent=self._speedups.get(PARENT),
-            call_speedup=self._call_speedup,
-            failures=self._failures,
-            noise_floor=self._floor,
-            memory=self._memory.use if self._memory else None,
+            versus_parent=self._found.speedups.get(PARENT),
+            call_speedup=self._found.call_speedup,
+            failures=self._found.failures,
+            noise_floor=self._found.floor,
+            memory=self._found.memory.use if self._found.memory else None,
             cases=cases,
             stages=self._stages.results,
-            build=self._build,
+            build=self._found.build,
             profile=self._summarised(),
-            duplicate_of=self._duplicate_of,
-            ahead=self._ahead,
-            sandbox=self._sandbox,
+            duplicate_of=self._found.duplicate_of,
+            ahead=self._found.ahead,
+            sandbox=self._found.sandbox,
             environment=found,
             harness_version=HARNESS_VERSION,
         )
 
     def _summarised(self) -> dict[str, Any]:
         """Return what binds the kernel, if there are times, and what was seen beside them."""
-        if self._timings is None:
+        if (timings := self._found.timings) is None:
             return {}
-        work = {many[0].case.name: self._problem.work(many[0].case) for many in self._timings.sessions.values()}
-        return {**summary(self._target, work, overall_us(self._timings)), **self._profile}
+        work = {many[0].case.name: self._problem.work(many[0].case) for many in timings.sessions.values()}
+        return {**summary(self._target, work, overall_us(timings)), **self._found.profile}
 
     def _gpu(self) -> dict[str, Any] | None:
         """Return the GPU's state before this evaluation used it and as its timing ended, or None without timing on a
         GPU."""
-        if "gpu_at_end" not in self._seen or self._target.family == "cpu":
+        if "gpu_at_end" not in self._found.seen or self._target.family == "cpu":
             return None
-        return {**self._seen["gpu_at_end"].result(), "before": self._seen["gpu_before"].result()}
+        return {**self._found.seen["gpu_at_end"].result(), "before": self._found.seen["gpu_before"].result()}
 
 
 def _nothing() -> None:
     """Do nothing: there is no bench to close yet."""
-
-
-def _against_baseline(sides: Sides) -> Sides:
-    return {name: artefact for name, artefact in sides.items() if name != PARENT}

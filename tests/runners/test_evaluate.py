@@ -242,7 +242,7 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
     times: int, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = iter([["the clocks differ"]] * times)
-    monkeypatch.setattr("runners.harness.evaluation.failed_checks", lambda *_: next(heard, []))
+    monkeypatch.setattr("runners.harness.comparison.failed_checks", lambda *_: next(heard, []))
     result = outcome(kernels.HONEST)
     assert result.status is status and "measured_again" in result.flags
     assert reason(result) == ("the clocks differ" if status is Status.SUSPECT else "")
@@ -252,7 +252,7 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
 def test_timings_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged again they could be called suspect without having been doubted twice."""
     heard = iter([[], ["the clocks differ"]])
-    monkeypatch.setattr("runners.harness.evaluation.failed_checks", lambda *_: next(heard))
+    monkeypatch.setattr("runners.harness.comparison.failed_checks", lambda *_: next(heard))
     result = outcome(kernels.HONEST)
     assert result.status is Status.CORRECT and "measured_again" not in result.flags
 
