@@ -77,6 +77,7 @@ def _source(kernel: KernelView, delimiters: Delimiters, near: KernelView | None)
         diff = "\n".join(
             difflib.unified_diff(near.source.text.splitlines(), text.splitlines(), *names, lineterm="")
         )
+        # A diff costs fewer tokens, but one of most lines is harder to read than the source.
         if len(diff) < DIFF_SHARE * len(text):
             return delimiters.enclose(
                 diff or "no difference", f"source of {names[1]} as a diff from {names[0]}", SOURCE_CAP
@@ -110,6 +111,7 @@ def _why(result: JobResult | None) -> str:
     """Return the most informative line of a failed result after a colon, or an empty text without any."""
     if result is None:
         return ""
+    # The first error of a compiler tells more than the line that counts them.
     log = [line for text in _failure_logs(result) for line in text.splitlines() if _ERROR.search(line)]
     said = [*log, *failure_lines(result), *result.reasons]
     line = " ".join(neutralise(clean(said[0])).split())[:LINE_CAP] if said else ""

@@ -127,6 +127,7 @@ class KeyOut(Schema):
 def submit_kernel(request: HttpRequest, run_id: int, body: SubmissionIn) -> Any:
     """Submit a kernel to a run of the strategy `external`. 200 where the key was sent before with the same source."""
     run = access_run(caller(request), run_id, "operate")
+    # The same key with the same source is the same kernel, so that a client may repeat a lost request.
     kernel, is_new = do_submit(caller(request), run, _submission(body))
     return Status(201 if is_new else 200, _verdict(access_kernel(caller(request), run_id, kernel.number, "view")))
 

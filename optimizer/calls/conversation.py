@@ -118,12 +118,14 @@ def is_over(call: LlmCall, toolbox: Toolbox) -> str:
     The model learns once that a limit is reached, and may still submit then.
     """
     spent = spent_by(call)
+    # A model that is cut off at the limit would lose what it found; told of it, it can submit.
     told = tool_calls_of(call).filter(state=ToolState.REFUSED, summary__limit=True).exists()
     return used_up(toolbox.limits, spent) if told else ""
 
 
 def _spent_before(call: LlmCall) -> Spent:
     """Return what the earlier attempts have spent."""
+    # Not saved: the queries only read its run, key and number, which stand for all attempts up to that one.
     return spent_by(LlmCall(run_id=call.run_id, key=call.key, attempt=call.attempt - 1))
 
 

@@ -183,10 +183,12 @@ async def _settled(api: Operations, run: int, kernel: int, wait_s: float) -> dic
         found: dict[str, Any] = await api.get(f"/runs/{run}/kernels/{kernel}/verdict")
         if found["state"] not in ("queued", "running") or time.monotonic() >= deadline:
             return found
+        # Asked again and again, since no operation of the API waits for an event; the query is short.
         await anyio.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
 
 
 def _run(run: dict[str, Any]) -> dict[str, Any]:
+    # A model pays for each token that it reads, so only what it can act upon is told.
     names = ("id", "title", "problem", "target", "state", "stop_reason", "budget", "spent", "best_kernel",
              "best_speedup", "best_speedup_low", "best_speedup_high")  # fmt: skip
     return {name: run[name] for name in names}

@@ -87,6 +87,7 @@ class Review(models.Model):
     objects = ReviewQuerySet.as_manager()
 
     class Meta:
+        # Two conditional constraints: PostgreSQL takes NULL for distinct, so a draft without a kernel needs its own.
         constraints = [
             models.UniqueConstraint(
                 fields=["author", "kernel"], condition=Q(published_at=None), name="one_draft_review_per_kernel"

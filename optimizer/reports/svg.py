@@ -32,6 +32,7 @@ class Scale:
 
     def at(self, value: float) -> float:
         """Return the position of a value, in SVG units with one decimal."""
+        # All values may be equal.
         span = (self.high - self.low) or 1.0
         return round(self.start + (value - self.low) / span * (self.end - self.start), 1)
 
@@ -40,6 +41,7 @@ class Scale:
         least = (self.high - self.low) / (most - 1) or 1.0
         power = 10.0 ** math.floor(math.log10(least))
         step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+        # The tolerance keeps a tick at the very end, which a quotient such as 2.9999999 would lose.
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [n * step for n in range(first, last + 1)]
 

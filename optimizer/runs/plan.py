@@ -138,6 +138,7 @@ def _seeds(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
 def _open(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
     """Yield the run's open evaluations in the order in which runners claim them."""
     waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
+    # A mere build takes no time of the device, and a kernel that repeats another shares its result.
     found = Evaluation.objects.filter(kernel__run=run, state__in=waiting).exclude(effort=Effort.BUILD.value)
     rows = found.exclude(kernel__meta__has_key="twin_of").select_related("kernel", "job")
     for one in sorted(rows, key=_turn):
@@ -156,6 +157,7 @@ def _stage(evaluation: Evaluation) -> Stage:
 def _turn(evaluation: Evaluation) -> tuple[int, int, int]:
     """Return the key by which open evaluations sort: on the device, in the queue's order, being built."""
     job = getattr(evaluation, "job", None)
+    # What is being built has no job, and so no place in the queue yet.
     if job is None:
         return (2, 0, evaluation.pk)
     return (int(evaluation.state != EvaluationState.RUNNING), job.priority, job.turn)

@@ -21,6 +21,7 @@ Shape = tuple[int, ...]
 _DECLARATION = re.compile(r"^\s*(?://|#)\s*@(?:tune|constraint)\b")
 _TUNE = re.compile(r"^(?P<head>\s*(?://|#)\s*@tune\s+(?P<name>\w+)\b)(?P<values>.*)$")
 _FLAGS = re.compile(r"^(?P<head>\s*(?://|#)\s*@flags\s+)(?P<sets>.*)$")
+# `#ifndef NAME` right above `#define NAME` is how a C++ kernel leaves a value to the build.
 _GUARD = re.compile(r"^\s*#\s*ifndef\s+(\w+)")
 _DEFINE = re.compile(r"^(?P<head>\s*#\s*define\s+(?P<name>\w+)\s+)(?P<value>\S+)(?P<tail>.*)$")
 _ASSIGNMENT = re.compile(r"^(?P<name>[A-Za-z_]\w*)(?P<equals>\s*=\s*)(?P<value>[^\s#]+)(?P<tail>\s*(?:#.*)?)$")
@@ -53,6 +54,7 @@ def _rewritten(line: str, source: Source, guarded: str) -> str:
         return f"{found['head']} {listed} default={_word(values[found['name']])}"
     if source.flags and (found := _FLAGS.match(line)):
         return found["head"] + " | ".join(_flags_first(found["sets"], source.flags))
+    # A definition without a guard is a constant of the kernel, even if a tunable has its name.
     if (found := _DEFINE.match(line)) and found["name"] == guarded and guarded in values:
         return f"{found['head']}{_macro(values[guarded])}{found['tail']}"
     is_python = source.language in {Language.PYTHON, Language.TRITON}
@@ -134,6 +136,7 @@ def _compiled_dispatch(source: Source, problem: Problem, choice: Choice) -> str 
     spaces = [_namespace(body, problem.symbol, n, config) for n, config in enumerate(choice.variants)]
     entry = [f'extern "C" void {problem.symbol}({", ".join(parameters)}) {{']
     for shape, config in choice.by_shape.items():
+        # `return` of a void call is valid C++, so that each shape is one line without braces.
         tests = " && ".join(f"{name} == {size}" for name, size in zip(sizes, shape, strict=True))
         entry.append(f"  if ({tests}) return {_call(problem.symbol, choice.variants.index(config), names)};")
     entry += [f"  {_call(problem.symbol, 0, names)};", "}"]
@@ -191,6 +194,7 @@ def _python_dispatch(source: Source, problem: Problem, choice: Choice) -> str | 
         return None
     body = "\n".join(line for line in source.text.split("\n") if not _DECLARATION.match(line)).rstrip("\n")
     table = [f"    {shape!r}: {_plain(config)!r}," for shape, config in choice.by_shape.items()]
+    # The kernel reads its tunables as module variables at each call, so that is where they have to change.
     return "\n".join([
         body, "", "", "# Tunables by shape, found by measuring; every other shape takes the defaults.",
         "_BY_SHAPE = {", *table, "}",

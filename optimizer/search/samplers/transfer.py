@@ -127,6 +127,7 @@ def _correlation(predicted: Floats, targets: Floats) -> float:
     observed = float(spearmanr(predicted, targets).statistic) if varies else _EXPECTED
     count = len(targets)
     shrunk = (count * observed + _EXPECTED_COUNT * _EXPECTED) / (count + _EXPECTED_COUNT)
+    # A negative correlation is rather chance than a task in which the order is reversed.
     return max(0.0, shrunk)
 
 
@@ -141,6 +142,7 @@ def _packed(times: Mapping[tuple[int, ...], float]) -> tuple[tuple[tuple[int, ..
     in_order = sorted(times.items(), key=lambda pair: (pair[1], pair[0]))
     if len(in_order) <= MOST:
         return tuple(in_order)
+    # The search needs the order of the fast ones. The slow ones keep the fit from predicting that all is fast.
     half = MOST // 2
     slower = np.linspace(half, len(in_order) - 1, MOST - half).round().astype(int)
     return (*in_order[:half], *(in_order[at] for at in slower))
