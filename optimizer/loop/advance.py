@@ -34,6 +34,7 @@ from optimizer.runs.ceiling import ceiling_reached
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
 from optimizer.runs.strategies import settings_of, strategy_of
+from optimizer.runs.transfer import note_transfer
 from optimizer.search.base import Finish
 from runners.dispatch.celery import BUILD_QUEUE
 from runners.job import Effort
@@ -146,7 +147,7 @@ def _decide(run: Run) -> None:
         for _ in range(MAX_ROUNDS):
             history = replace(history_of(run), recorded=recorded.asks, recorded_tuning=recorded.tuning)
             if history.earlier:
-                _note_transfer(run, strategy_of(run).starts_from(history))
+                note_transfer(run, strategy_of(run).starts_from(history))
             steps = strategy_of(run).decide(history)
             if take_steps(run, steps):
                 continue
@@ -155,13 +156,6 @@ def _decide(run: Run) -> None:
         logger.exception("run %s: strategy %s failed", run.pk, run.strategy)
         enter(run, RunState.FAILED, f"Strategy {run.strategy} failed: {type(error).__name__}: {error}")
     return None
-
-
-def _note_transfer(run: Run, measurements: str) -> None:
-    """Record once which earlier measurements the search starts from."""
-    text = f"The search starts from {measurements}." if measurements else ""
-    if text and not run.events.filter(type=RunNoted.type, payload__text=text).exists():
-        record(run, RunNoted(text=text))
 
 
 def _settle(run: Run, finish: Finish | None) -> None:

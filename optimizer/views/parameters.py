@@ -13,13 +13,14 @@ from optimizer.charts import parameters as charts
 from optimizer.models import Run
 from optimizer.queries.compiled_ahead import MOST_NAMED, summary_of
 from optimizer.queries.parameter_importance import ROWS, TrialGroup, fastest, importances, spaces_of
+from optimizer.runs.transfer import transfer_notes
 from optimizer.views.signed_in import user_of
 
 
 @login_required
 @require_safe
 def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Show parallel coordinates and importances, each with its table, and what was compiled ahead."""
+    """Show parallel coordinates and importances, each with its table, what was compiled ahead and what was known."""
     run = access_run(user_of(request), run_id, "view")
     spaces = spaces_of(run)
     space = _chosen(request, spaces)
@@ -32,6 +33,7 @@ def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
         "trials": [(trial, [trial.values[name] for name in space.names]) for trial in trials] if space else [],
         "importances": importances(space) if space else [],
         "ahead": ahead,
+        "transfer": transfer_notes(run),
         "ruled_out": ahead.ruled_out[:MOST_NAMED] if ahead else [],
     }
     return render(request, "runs/tuned.html", context)

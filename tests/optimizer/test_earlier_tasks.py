@@ -46,13 +46,14 @@ def notes_of(run: Run) -> list[str]:
     return [note for note in notes if "starts from" in note]
 
 
-def test_the_run_and_its_plan_name_the_measurements_that_it_starts_from(finished: Run, pages: Client) -> None:
+def test_the_run_and_its_pages_name_the_measurements_that_it_starts_from(finished: Run, pages: Client) -> None:
     run = drive(later(finished), rounds=2)
     said = f"{MEASURED} measurements of version 1 of the problem on {finished.target.title}"
     assert notes_of(run) == [f"The search starts from {said}."], "once, however many decisions there are"
     whys = [line.why for line in plan_of(run).lines if line.number is None]
     assert whys and all(why.endswith(f"which starts from {said}") for why in whys)
-    assert said in pages.get(f"/runs/{run.pk}/plan/").content.decode()
+    for page in ("plan", "parameters"):
+        assert said in pages.get(f"/runs/{run.pk}/{page}/").content.decode()
 
 
 def test_transfer_may_be_switched_off_and_another_sampler_claims_none(finished: Run) -> None:
