@@ -13,6 +13,7 @@ starts from there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from optimizer.search.compiled import Upcoming
 from optimizer.search.machinery.related import related_tasks, words_of
 from optimizer.search.machinery.tuning import Search, is_numbered, size_of, space_of
 from optimizer.search.samplers import DEFAULT, SAMPLERS
+from runners.job import Source
 
 PREFIX = "tune."
 
@@ -81,6 +83,14 @@ class Tune(Strategy):
             return []
         search = Search(history, basis, PREFIX, transfer=settings.transfer)
         return search.upcoming(most, settings.sampler, settings.ahead)
+
+    def obstacle(self, seeds: Sequence[Source]) -> str:
+        """Say so where none of the kernels declares tunables: then the run measures them and ends."""
+        if any(size_of(seed) > 1 for seed in seeds):
+            return ""
+        return (
+            "No kernel to start from declares tunables: this strategy would only measure the reference, then end."
+        )
 
     def starts_from(self, history: History) -> str:
         """Name the measurements of the same parameters on other targets and in other versions."""

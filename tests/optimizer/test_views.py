@@ -10,6 +10,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from optimizer.events.payloads import BestChanged
+from optimizer.events.record import record
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Hypothesis, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
 from optimizer.models.hypothesis import Calibration
@@ -535,3 +537,21 @@ def test_every_term_is_explained_once_with_a_source(pages: Client) -> None:
     for term in TERMS:
         assert f'id="{term.slug}"' in page and term.source, term
     assert {"roofline", "occupancy", "fast-p", "mfma", "lds", "wavefront", "aa-band", "abba"} <= set(slugs)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "announce", "told"),
+    [
+        (0.5, 4.94, False, "leads at 1.03× (0.50–4.94), not shown to be faster than the baseline"),
+        (1.02, 1.05, True, "leads at 1.03× (1.02–1.05)"),
+    ],
+)
+def test_a_leader_whose_interval_spans_one_is_not_announced_as_faster(
+    pages: Client, run: Run, low: float, high: float, announce: bool, told: str
+) -> None:
+    kernel = run.kernels.create(number=0, key="seed.reference", language="python", source="x", content_hash="x")
+    figures = {"speedup": 1.03, "speedup_low": low, "speedup_high": high, "time_us": 10.0}
+    record(run, BestChanged(number=0, kernel=kernel.pk, confirmed=False, announce=announce, **figures))
+    feed = text_of(pages, reverse("run_page", args=[run.pk]))
+    assert told in feed
+    assert ("not shown to be faster" in feed) is not announce
