@@ -67,7 +67,7 @@ class Tune(Strategy):
         settings = history.settings.narrow(TuneSettings)
         basis = choose_basis(history, settings.kernel)
         if basis is None:
-            return [Finish("No kernel with tunables is correct here.")]
+            return [Finish(_why_no_basis(history))]
         search = Search(history, basis, PREFIX, transfer=settings.transfer)
         drafts = search.drafts(settings.concurrency, settings.sampler, settings.ahead)
         batch = search.batch(settings.ahead, settings.sampler)
@@ -106,6 +106,15 @@ def _ending(search: Search) -> str:
     refused = len(search.compiled.refused)
     ruled_out = f" {refused} more were ruled out by the compiler." if refused else ""
     return f"All {len(search.tried)} configurations were measured.{ruled_out}"
+
+
+def _why_no_basis(history: History) -> str:
+    tunable = [kernel for kernel in history.kernels if size_of(kernel.source) > 1]
+    if not tunable:
+        return "No kernel declares tunables: there is nothing to vary."
+    if any(kernel.correct and not kernel.counts for kernel in tunable):
+        return "The time of the kernel with tunables was not confirmed."
+    return "No kernel with tunables is correct here."
 
 
 def choose_basis(history: History, key: str) -> KernelView | None:

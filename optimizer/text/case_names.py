@@ -12,4 +12,4 @@ def given_words(name: str) -> str:
 
 def inputs_words(names: Iterable[str]) -> str:
     """Return the names of several kinds of inputs in words."""
-    return ", ".join(given_words(name) for name in names)
+    return ", ".join(given_words(name).replace("_", " ") for name in names)

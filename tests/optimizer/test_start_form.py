@@ -6,11 +6,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django import forms
 from django.test import Client
+from django.test.html import parse_html
 from django.urls import reverse
 
 from optimizer.actions.problem import do_import_problem
 from optimizer.actions.run_template import do_save_template
+from optimizer.forms.plain_select import PlainSelect
 from optimizer.models import Provider, Run, RunState, RunTemplate, Team, TeamRole, User
 from optimizer.search import STRATEGIES
 from runners.job import ProblemBundle
@@ -120,6 +123,17 @@ def test_the_form_says_where_tuning_would_measure_the_reference_only(pages: Clie
     earlier.best_kernel = make_kernel(earlier, "// @tune BLOCK 16 32\nint main;")
     earlier.save(update_fields=["best_kernel"])
     assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **chosen))
+
+
+def test_a_long_list_of_options_reads_as_djangos_own() -> None:
+    choices = [("a", "A & <b>"), ('"c"', "C")]
+    attributes = {"id": "id_x", "required": True, "aria-invalid": "true", "data-no": False}
+    for value in ("a", '"c"', None):
+        plain, own = (
+            parse_html(widget(choices=choices).render("x", value, attributes))
+            for widget in (PlainSelect, forms.Select)
+        )
+        assert plain == own
 
 
 def test_the_link_holds_every_field_and_fills_the_same_form(pages: Client, run: Run, team: Team) -> None:

@@ -16,6 +16,7 @@ from optimizer.loop import advance
 from optimizer.models import Evaluation, Hypothesis, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
 from optimizer.models.hypothesis import Calibration
 from optimizer.queries.budgets import Budget
+from optimizer.views import hypotheses
 from optimizer.views.feed import REPLAYED
 from optimizer.views.glossary import TERMS
 from runners.job import Status
@@ -508,6 +509,20 @@ def test_an_answer_handed_in_from_outside_is_calibrated_under_the_model_that_wro
     [calibration] = Hypothesis.objects.filter(run=finished).calibrations()
     assert calibration == Calibration("plan", call.model_name, measured=1, within=1, bias=0.0)
     assert call.model_name == "outside-1"
+
+
+def test_the_hypotheses_of_a_long_run_are_on_several_pages_and_a_round_leads_to_its_own(
+    pages: Client, finished: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypotheses, "PER_PAGE", 2)
+    for n in range(8):
+        finished.hypotheses.create(key=f"h{n}", round=1 + n // 2, kind="experiment", title=f"Idea {n}", chosen=True)
+    address = reverse("hypotheses", args=[finished.pk])
+    first = text_of(pages, address)
+    assert "Idea 6" in first and "Idea 5" not in first and "Page 1 of 4" in first
+    assert "Idea 0" in text_of(pages, f"{address}?page=4")
+    assert "Idea 2" in text_of(pages, f"{address}?round=2") and "Idea 4" not in text_of(pages, f"{address}?round=2")
+    assert "Idea 6" in text_of(pages, f"{address}?round=99")
 
 
 def test_a_run_without_hypotheses_says_how_to_get_some(pages: Client, finished: Run) -> None:
