@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from optimizer.charts import style
 from optimizer.charts.axis import logarithmic
 from optimizer.models import Measurement
+from optimizer.text.case_names import given_words
 from runners.job import CaseResult
 
 SUBJECT_COLOURS = {"candidate": style.ACCENT, "baseline": style.MUTED, "parent": style.WARN}
@@ -20,7 +21,7 @@ def speedups(cases: Sequence[CaseResult]) -> go.Figure:
     timed = [case for case in cases if case.speedup is not None]
     trace = go.Scatter(
         x=[case.speedup for case in timed],
-        y=[style.label(case.name) for case in timed],
+        y=[style.label(given_words(case.name)) for case in timed],
         mode="markers",
         marker={"color": [_colour(case) for case in timed], "size": 9},
         error_x={

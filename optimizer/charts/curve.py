@@ -206,6 +206,7 @@ def _marks(points: Sequence[Point], axis: Axis, name: str, symbol: str, colour: 
         name=name,
         mode="markers",
         marker={"symbol": symbol, "color": colour, "size": 7},
+        cliponaxis=False,  # seeds stand on the axis, which would cut their marks in half
         customdata=[[point.number, point.low, point.high] for point in points],
         hovertemplate="#%{customdata[0]}  %{y:.2f}× (%{customdata[1]:.2f}–%{customdata[2]:.2f})<extra></extra>",
     )

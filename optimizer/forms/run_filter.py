@@ -11,6 +11,7 @@ from django.db.models import F, Q, QuerySet
 from django.http import QueryDict
 
 from optimizer.actions.run_labels import TAG_CHARS
+from optimizer.forms.plain_select import PlainSelect
 from optimizer.models import Problem, Run, RunState, Target, User
 from optimizer.search import strategy_titles
 
@@ -68,7 +69,7 @@ class RunFilterForm(forms.Form):
 
     q = forms.CharField(required=False, label="Search", max_length=100)
     state = forms.ChoiceField(required=False, choices=[("", "Any"), ("active", "Active"), *RunState.choices])
-    problem = forms.ChoiceField(required=False)
+    problem = forms.ChoiceField(required=False, widget=PlainSelect)
     target = forms.ChoiceField(required=False)
     strategy = forms.CharField(required=False, max_length=40)
     tag = forms.CharField(required=False, max_length=TAG_CHARS)

@@ -23,6 +23,7 @@ from optimizer.forms.answering import (
     field_name,
     roles_named,
 )
+from optimizer.forms.plain_select import PlainSelect
 from optimizer.forms.strategy_settings import (
     PREFIX,
     settings_errors,
@@ -49,7 +50,9 @@ BUDGETS = tuple(f"budget_{field.name}" for field in dataclass_fields(Budget))
 class StartRunForm(forms.Form):
     """Enter problem, target, strategy with its settings, and budget. `user` determines the offered teams."""
 
-    problem = forms.ModelChoiceField(Problem.objects.none(), to_field_name="slug", empty_label=None)
+    problem = forms.ModelChoiceField(
+        Problem.objects.none(), to_field_name="slug", empty_label=None, widget=PlainSelect
+    )
     target = forms.ModelChoiceField(Target.objects.none(), to_field_name="key", empty_label=None)
     strategy = forms.ChoiceField()
     title = forms.CharField(max_length=200, required=False, help_text="Optional.")

@@ -53,6 +53,10 @@ class Problem(models.Model):
         """Return the newest version. Raises ProblemVersion.DoesNotExist for a problem without one."""
         return self.versions.latest("number")
 
+    def latest_id(self) -> int:
+        """Return the id of the newest version without its files. Raises ProblemVersion.DoesNotExist."""
+        return self.versions.only("pk").latest("number").pk
+
 
 class ProblemVersion(models.Model):
     """Store one immutable state of a problem's files.

@@ -40,33 +40,35 @@ class Overview:
     unresolved_count: int
 
 
-def overview_of(campaign: Campaign, baseline: str, results: Results | None = None) -> Overview:
+def overview_of(campaign: Campaign, baseline: str, results: Callable[[], Results] | None = None) -> Overview:
     """Return the overview, from the cache where the campaign has ended, else from `results` or the rows."""
-    return _kept(
-        campaign, f"overview/{baseline}", lambda: _read(campaign, baseline, results or results_of(campaign))
+    return kept(
+        campaign,
+        f"overview/{baseline}",
+        lambda: _read(campaign, baseline, results() if results else results_of(campaign)),
     )
 
 
 def curves_of(campaign: Campaign, baseline: str) -> Mapping[str, Sequence[Interval]]:
     """Return fast_p by configuration, from the cache where the campaign has ended."""
-    return _kept(campaign, f"curves/{baseline}", lambda: results_of(campaign).curves(baseline))
+    return kept(campaign, f"curves/{baseline}", lambda: results_of(campaign).curves(baseline))
 
 
 def bands_against(campaign: Campaign, kind: str) -> Mapping[str, Band]:
     """Return the best-so-far bands against one kind of spending, from the cache where the campaign has ended."""
-    return _kept(campaign, f"bands/{kind}", lambda: bands_of(campaign, results_of(campaign), kind))
+    return kept(campaign, f"bands/{kind}", lambda: bands_of(campaign, results_of(campaign), kind))
 
 
-def _kept(campaign: Campaign, name: str, read: Callable[[], Found]) -> Found:
-    """Return what `read` returns, which is stored under the time of the campaign's end."""
+def kept(campaign: Campaign, name: str, read: Callable[[], Found]) -> Found:
+    """Return what `read` returns, from the cache where the campaign has ended: nothing changes any more."""
     if not campaign.state_choice.is_terminal or campaign.finished_at is None:
         return read()
     key = f"campaign/{FORMAT}/{campaign.pk}/{campaign.finished_at.timestamp()}/{name}"
-    kept = cache.get(key)
-    if kept is None:
-        kept = read()
-        cache.set(key, kept, KEPT_S)
-    return cast(Found, kept)
+    found = cache.get(key)
+    if found is None:
+        found = read()
+        cache.set(key, found, KEPT_S)
+    return cast(Found, found)
 
 
 def _read(campaign: Campaign, baseline: str, results: Results) -> Overview:

@@ -131,13 +131,13 @@ def query_of(text: str) -> Query | None:
 
 
 def _hits(source: Source, user: User, query: Query, matches: Matches, limit: int) -> list[Hit]:
+    if not matches.ids and matches.are_all:
+        return []
     rows = source.rows(user)
-    ids = _seen(source, rows, query, matches, limit)
-    titled = SearchVector(source.title, config=CONFIG)
-    in_title = rows.filter(pk__in=ids[:RANKED]).annotate(titled=titled).filter(titled=query)
-    first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
+    seen = _seen(source, rows, query, matches, limit)
     # Titles first, then newest: a title is the stronger sign, and a rank over whole sources would cost seconds.
-    chosen = [*first, *(pk for pk in ids if pk not in set(first))][:limit]
+    first = dict.fromkeys(pk for pk, is_titled in seen[:RANKED] if is_titled)
+    chosen = [*first, *(pk for pk, _ in seen if pk not in first)][:limit]
     found = rows.annotate(headline=_headline(source, query)).in_bulk(chosen)
     return [_hit(source, found[pk]) for pk in chosen if pk in found]
 
@@ -168,23 +168,30 @@ def _matches(source: Source, model: type[Model], query: Query, newest: int) -> M
     return Matches(ids, are_all=len(ids) < NEWEST)
 
 
-def _seen(source: Source, rows: QuerySet[Any], query: Query, matches: Matches, limit: int) -> list[int]:
-    """Return those of the matches that the person may see.
+def _seen(
+    source: Source, rows: QuerySet[Any], query: Query, matches: Matches, limit: int
+) -> list[tuple[int, bool]]:
+    """Return those of the matches that the person may see, newest first, and whether their titles match.
 
     Only where too few of very many remain, words and access are combined in one query, which takes longer.
     """
-    seen = _visible_ones(rows, matches.ids[:RANKED])
+    marked = rows.annotate(titled=SearchVector(source.title, config=CONFIG)).annotate(is_titled=Q(titled=query))
+    seen = _visible_ones(marked, matches.ids[:RANKED])
     if len(seen) < RANKED or limit > RANKED:
         # Some are hidden, or more are shown than are ranked: then the rest is looked at too.
-        seen += _visible_ones(rows, matches.ids[RANKED:]) if matches.ids[RANKED:] else []
+        seen += _visible_ones(marked, matches.ids[RANKED:]) if matches.ids[RANKED:] else []
     if matches.are_all or len(seen) >= limit:
         return seen
     with _bitmaps_only():
-        return _ids(rows.annotate(words=source.words).filter(words=query))
+        return _pairs(marked.annotate(words=source.words).filter(words=query))
 
 
-def _visible_ones(rows: QuerySet[Any], ids: Sequence[int]) -> list[int]:
-    return list(rows.filter(pk__in=ids).order_by("-pk").values_list("pk", flat=True))
+def _visible_ones(rows: QuerySet[Any], ids: Sequence[int]) -> list[tuple[int, bool]]:
+    return _pairs(rows.filter(pk__in=ids))
+
+
+def _pairs(rows: QuerySet[Any]) -> list[tuple[int, bool]]:
+    return list(rows.order_by("-pk").values_list("pk", "is_titled")[:NEWEST])
 
 
 def _ids(rows: QuerySet[Any]) -> list[int]:
@@ -279,7 +286,11 @@ def _show_kernel(kernel: Kernel) -> tuple[str, str, str]:
 
 
 def _show_hypothesis(row: Hypothesis) -> tuple[str, str, str]:
-    return row.title, str(row.run), f"{reverse('hypotheses', args=[row.run_id])}#round-{row.round}"
+    return (
+        row.title,
+        str(row.run),
+        f"{reverse('hypotheses', args=[row.run_id])}?round={row.round}#round-{row.round}",
+    )
 
 
 def _show_finding(row: Finding) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ def first_steps(user: User) -> list[FirstStep]:
                   Provider.objects.filter(team__in=teams).exists()),
         FirstStep("Add a problem", "Paste a PyTorch module; it is checked in a sandbox.", "problem_new", uploaded),
         FirstStep("Start a run", "Nine evaluations of a tuner need no model.", "start_run",
-                  Run.objects.filter(created_by=user).exists()),
+                  Run.objects.filter(created_by=user, is_demo=False).exists()),
         FirstStep("Review a kernel", "Open a run, compare two kernels and comment on a line.", "runs",
                   Review.objects.published().filter(author=user).exists()),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tomllib
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -160,7 +161,9 @@ def baselines_of(user: User, problem: Problem, target: Target, version: int | No
 
 def ranked(leaders: Sequence[Leader]) -> list[Leader]:
     """Return the leaders with their ranks, best first; those that share a rank by their lower bound."""
-    placed = [replace(one, rank=1 + sum(other.low > one.high for other in leaders)) for one in leaders]
+    lows = sorted(one.low for one in leaders)
+    # What lies to the right of the interval's upper end is proven better.
+    placed = [replace(one, rank=1 + len(lows) - bisect_right(lows, one.high)) for one in leaders]
     return sorted(placed, key=lambda one: (one.rank, -one.low, one.run))
 
 

@@ -7,9 +7,11 @@ import io
 import json
 import math
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cache
 from statistics import fmean
 from typing import Any
 
@@ -17,7 +19,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from optimizer.models import Campaign, Evaluation, EvaluationStatus
-from optimizer.queries.campaign_overview import Overview, overview_of
+from optimizer.queries.campaign_overview import Overview, kept, overview_of
 from optimizer.queries.campaign_results import CellResult, Costs, Results, results_of
 from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration
 from optimizer.queries.intervals import Interval
@@ -33,27 +35,33 @@ COLUMNS = (
 
 def json_report(campaign: Campaign) -> str:
     """Return everything as JSON: settings, statistics, comparisons, cost, and every run on a line of its own."""
-    told = as_data(campaign, results_of(campaign))
-    rows = told.pop("runs")
-    # Python's writer of indented JSON takes three times as long, which thousands of runs would show.
-    compact = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)
+    results = cache(lambda: results_of(campaign))  # read only where the campaign has not ended
+    told = _data(campaign, results)
     text = json.dumps(told, indent=2, ensure_ascii=False, default=str, allow_nan=False).removesuffix("\n}")
-    lines = ",\n".join(f"    {compact.encode(row)}" for row in rows)
+    lines = zlib.decompress(kept(campaign, "rows.json", lambda: _packed_rows(campaign, results()))).decode()
     return f'{text},\n  "runs": [\n{lines}\n  ]\n}}'
 
 
-def as_data(campaign: Campaign, results: Results) -> dict[str, Any]:
-    """Return the report as plain data. Infinite costs are None with `reached` beside them."""
+def _data(campaign: Campaign, results: Callable[[], Results]) -> dict[str, Any]:
+    """Return all but the runs as plain data. Infinite costs are None with `reached` beside them."""
     overviews = {baseline: overview_of(campaign, baseline, results) for baseline in campaign.baselines}
+    first = overviews[campaign.baselines[0]]
     return {
-        **head(campaign, results),
+        **head(campaign, first),
         "baselines": {baseline: _against(overview) for baseline, overview in overviews.items()},
-        "cost_to_reach": [_cost(one) for one in overviews[campaign.baselines[0]].costs],
-        "runs": [_row(cell, baseline) for cell in results.cells for baseline in campaign.baselines],
+        "cost_to_reach": [_cost(one) for one in first.costs],
     }
 
 
-def head(campaign: Campaign, results: Results) -> dict[str, Any]:
+def _packed_rows(campaign: Campaign, results: Results) -> bytes:
+    """Return the lines of all runs, compressed for the cache: thousands of them are a megabyte."""
+    # Python's writer of indented JSON takes three times as long, which thousands of runs would show.
+    compact = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)
+    rows = (_row(cell, baseline) for cell in results.cells for baseline in campaign.baselines)
+    return zlib.compress(",\n".join(f"    {compact.encode(row)}" for row in rows).encode(), level=1)
+
+
+def head(campaign: Campaign, overview: Overview) -> dict[str, Any]:
     """Return what was run, on what, under which limits, and what it took."""
     spent = spent_by_configuration(campaign)
     suite = campaign.suite
@@ -66,10 +74,10 @@ def head(campaign: Campaign, results: Results) -> dict[str, Any]:
         "suite": {
             name: getattr(suite, name) for name in ("slug", "number", "title", "origin", "version", "licence")
         },
-        "problems": len(results.problems),
-        "problems_settled": results.settled_problems(),
+        "problems": len(overview.problems),
+        "problems_settled": overview.settled_problems,
         "unusable": campaign.unusable,
-        "seeds": results.seeds,
+        "seeds": overview.seeds,
         "order_seed": campaign.order_seed,
         "limits": {
             kind: None if (limit := getattr(campaign, f"limit_{kind}")) is None else float(limit)
@@ -85,7 +93,7 @@ def head(campaign: Campaign, results: Results) -> dict[str, Any]:
                 "halted": one.halted_why,
                 "spent": asdict(spent[one.pk]) if one.pk in spent else None,
             }
-            for one in results.configurations
+            for one in overview.configurations
         ],
         "settling_device_s": settling_device_s(campaign),
         "created_at": campaign.created_at.isoformat(),
@@ -115,11 +123,11 @@ def html_report(campaign: Campaign) -> str:
 def report_context(campaign: Campaign) -> dict[str, Any]:
     """Return what the HTML and Markdown reports show."""
     results = results_of(campaign)
-    overviews = [(baseline, overview_of(campaign, baseline, results)) for baseline in campaign.baselines]
+    overviews = [(baseline, overview_of(campaign, baseline, lambda: results)) for baseline in campaign.baselines]
     return {
         "campaign": campaign,
         "results": results,
-        "head": head(campaign, results),
+        "head": head(campaign, overviews[0][1]),
         "blocks": [(baseline, overview.summaries, overview.differences) for baseline, overview in overviews],
         "costs": overviews[0][1].costs,
         "unresolved": results.unresolved(),

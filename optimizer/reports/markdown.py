@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from optimizer.models import EvaluationStatus, Kernel
 from optimizer.queries.timing import CaseRow, notes_of, roofline_text
 from optimizer.reports.facts import Facts
+from optimizer.text.case_names import given_words
 from optimizer.text.markdown import fenced
 from runners.job import CaseResult
 
@@ -108,11 +109,14 @@ def _cases(facts: Facts) -> str:
     if not timed:
         return ""
     if not facts.has_call:
-        cells = [(one.name, _us(one.candidate_us), _us(one.baseline_us), _interval(one)) for one in _bare(timed)]
+        cells = [
+            (given_words(one.name), _us(one.candidate_us), _us(one.baseline_us), _interval(one))
+            for one in _bare(timed)
+        ]
         return "## Best kernel by case\n\n" + _table(("Case", "Kernel, µs", "Baseline, µs", "Speedup"), cells)
     head = ("Case", "Device, µs", "Call, µs", "Speedup", "Speedup (call)", "Roofline", "Judged by")
     rows = [
-        (one.name, _us(one.candidate_us), _us(one.candidate_call_us), _interval(one),
+        (given_words(one.name), _us(one.candidate_us), _us(one.candidate_call_us), _interval(one),
          _figures(one.call_speedup, one.call_speedup_low, one.call_speedup_high), row.roofline_text or "–",
          "call time" if row.by_call else "device time")
         for row, one in zip(timed, _bare(timed), strict=True)

@@ -42,7 +42,7 @@ _OF_A_CALL = ("key", "role", "attempt", "state", "context", "answer", "error", "
 
 def problem_of(run: Run) -> Problem:
     """Return the run's problem, opened once per process and version, as versions never change."""
-    return _opened(run.problem_version_id)
+    return open_version(run.problem_version_id)
 
 
 def history_of(run: Run) -> History:
@@ -134,7 +134,8 @@ def _sources_in_its_campaign(run: Run) -> QuerySet[Any, Any]:
 
 
 @lru_cache(maxsize=64)
-def _opened(version_id: int) -> Problem:
+def open_version(version_id: int) -> Problem:
+    """Return the problem of a version's files, opened once per process. Raises ProblemError."""
     return open_bundle(ProblemVersion.objects.get(pk=version_id).as_bundle())
 
 

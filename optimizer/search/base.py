@@ -386,6 +386,10 @@ class Strategy(ABC):
         """Return what would be measured next, in order; empty where an agent's answer decides."""
         return []
 
+    def obstacle(self, seeds: Sequence[Source]) -> str:
+        """Say why this strategy would change nothing in a run that starts from these kernels; empty where it would."""
+        return ""
+
     def starts_from(self, history: History) -> str:
         """Name the earlier measurements that the search uses; empty where it uses none."""
         return ""

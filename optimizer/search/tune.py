@@ -13,6 +13,7 @@ starts from there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from optimizer.search.compiled import Upcoming
 from optimizer.search.machinery.related import related_tasks, words_of
 from optimizer.search.machinery.tuning import Search, is_numbered, size_of, space_of
 from optimizer.search.samplers import DEFAULT, SAMPLERS
+from runners.job import Source
 
 PREFIX = "tune."
 
@@ -65,7 +67,7 @@ class Tune(Strategy):
         settings = history.settings.narrow(TuneSettings)
         basis = choose_basis(history, settings.kernel)
         if basis is None:
-            return [Finish("No kernel with tunables is correct here.")]
+            return [Finish(_why_no_basis(history))]
         search = Search(history, basis, PREFIX, transfer=settings.transfer)
         drafts = search.drafts(settings.concurrency, settings.sampler, settings.ahead)
         batch = search.batch(settings.ahead, settings.sampler)
@@ -82,6 +84,14 @@ class Tune(Strategy):
         search = Search(history, basis, PREFIX, transfer=settings.transfer)
         return search.upcoming(most, settings.sampler, settings.ahead)
 
+    def obstacle(self, seeds: Sequence[Source]) -> str:
+        """Say so where none of the kernels declares tunables: then the run measures them and ends."""
+        if any(size_of(seed) > 1 for seed in seeds):
+            return ""
+        return (
+            "No kernel to start from declares tunables: this strategy would only measure the reference, then end."
+        )
+
     def starts_from(self, history: History) -> str:
         """Name the measurements of the same parameters on other targets and in other versions."""
         settings = history.settings.narrow(TuneSettings)
@@ -96,6 +106,15 @@ def _ending(search: Search) -> str:
     refused = len(search.compiled.refused)
     ruled_out = f" {refused} more were ruled out by the compiler." if refused else ""
     return f"All {len(search.tried)} configurations were measured.{ruled_out}"
+
+
+def _why_no_basis(history: History) -> str:
+    tunable = [kernel for kernel in history.kernels if size_of(kernel.source) > 1]
+    if not tunable:
+        return "No kernel declares tunables: there is nothing to vary."
+    if any(kernel.correct and not kernel.counts for kernel in tunable):
+        return "The time of the kernel with tunables was not confirmed."
+    return "No kernel with tunables is correct here."
 
 
 def choose_basis(history: History, key: str) -> KernelView | None:

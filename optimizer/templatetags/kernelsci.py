@@ -18,12 +18,15 @@ from django.utils.text import Truncator
 
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
 from optimizer.queries.timing import roofline_text
+from optimizer.text.case_names import given_words, inputs_words
 from optimizer.text.hostile_text import plain_log
 from optimizer.views.theme import THEMES, theme_of
 from runners.job import Language
 
 register = template.Library()
 register.filter("plain_log", plain_log)
+register.filter("given_words", given_words)
+register.filter("inputs_words", inputs_words)
 
 NOTHING = "–"
 TITLE_CHARS = 80

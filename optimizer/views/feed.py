@@ -91,8 +91,17 @@ def _verdict_tone(verdict: str) -> str:
 
 
 def _best(event: payloads.BestChanged) -> tuple[str, str]:
-    times = f" at {event.speedup:.2f}×" if event.speedup else ""
-    return f"leads{times}{' (confirmed)' if event.confirmed else ''}", "good" if event.announce else "muted"
+    times = f" at {event.speedup:.2f}×{_interval(event)}" if event.speedup else ""
+    confirmed = ", confirmed" if event.confirmed else ""
+    if event.announce:
+        return f"leads{times}{confirmed}", "good"
+    return f"leads{times}{confirmed}, not shown to be faster than the baseline", "muted"
+
+
+def _interval(event: payloads.BestChanged) -> str:
+    if event.speedup_low is None or event.speedup_high is None:
+        return ""
+    return f" ({event.speedup_low:.2f}–{event.speedup_high:.2f})"
 
 
 def _hypothesis(event: payloads.HypothesisAdded) -> tuple[str, str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -14,10 +17,21 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts.hypotheses import calibration, predictions
 from optimizer.models import Hypothesis, HypothesisKind, Run
+from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.signed_in import user_of
 
 CHARTS = {"ranges": predictions, "calibration": calibration}
 BAR_WIDTH, BAR_MARGIN = 160, 6
+PER_PAGE = 60
+
+
+class Figures(NamedTuple):
+    """Hold the round of a hypothesis, what was predicted of it, and what was measured."""
+
+    round: int
+    predicted_min: float | None
+    predicted_max: float | None
+    measured_gain: float | None
 
 
 @dataclass(frozen=True)
@@ -59,20 +73,45 @@ class BoardRound:
 @login_required
 @require_safe
 def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
-    """List all hypotheses of a run by round."""
+    """List the hypotheses of a run by round, the newest first; those of a long run on several pages."""
     run = access_run(user_of(request), run_id, "view")
-    rows = _of(run)
-    scale = scale_of(rows)
+    # Figures of all, so that every page has the same scale; the texts of one page alone.
+    figures = [Figures(*row) for row in Hypothesis.objects.filter(run=run).values_list(*Figures._fields)]
+    pages = rounds_by_page(Counter(row.round for row in figures))
+    page = Paginator(pages, 1).get_page(_wanted_page(request, pages))
+    shown = page.object_list[0] if page.object_list else []
+    scale = scale_of(figures)
     rounds: dict[int, list[BoardRow]] = defaultdict(list)
-    for row in rows:
+    for row in _of(run).filter(round__in=shown):
         rounds[row.round].append(BoardRow(row, range_bar(row, scale)))
     context = {
         "run": run,
-        "rounds": [_round(number, rounds[number]) for number in sorted(rounds, reverse=True)],
+        "page": page,
+        "rounds": [_round(number, rounds[number]) for number in shown],
         "calibrations": Hypothesis.objects.filter(run=run).calibrations(),
-        "measured": sum(row.measured_gain is not None for row in rows),
+        "measured": sum(row.measured_gain is not None for row in figures),
     }
     return render(request, "runs/hypotheses.html", context)
+
+
+def rounds_by_page(sizes: Mapping[int, int]) -> list[list[int]]:
+    """Return the rounds of each page, the newest first: as many whole rounds as have about `PER_PAGE` hypotheses."""
+    pages: list[list[int]] = []
+    room = 0
+    for number in sorted(sizes, reverse=True):
+        if room <= 0:
+            pages.append([])
+            room = PER_PAGE
+        pages[-1].append(number)
+        room -= sizes[number]
+    return pages
+
+
+def _wanted_page(request: HttpRequest, pages: Sequence[Sequence[int]]) -> str | int:
+    """Return the number of the page in the address, or of the one that holds `?round=`."""
+    number = parse_whole_number(request.GET.get("round"), COUNT_DIGITS)
+    holding = (n for n, rounds in enumerate(pages, 1) if number in rounds)
+    return next(holding, request.GET.get("page", 1))
 
 
 @login_required
@@ -83,7 +122,7 @@ def hypotheses_chart(request: HttpRequest, run_id: int) -> HttpResponse:
     draw = CHARTS.get(request.GET.get("axis", "ranges"))
     if draw is None:
         raise Http404
-    return HttpResponse(draw(_of(run)).to_json(), content_type="application/json")
+    return HttpResponse(draw(list(_of(run))).to_json(), content_type="application/json")
 
 
 def _round(number: int, rows: Sequence[BoardRow]) -> BoardRound:
@@ -108,7 +147,7 @@ def _is_tried(row: Hypothesis) -> bool:
     return row.chosen or row.measured_gain is not None or not is_proposal
 
 
-def scale_of(rows: Sequence[Hypothesis]) -> tuple[float, float]:
+def scale_of(rows: Sequence[Figures] | Sequence[Hypothesis]) -> tuple[float, float]:
     """Return the smallest and largest gain that was predicted or measured, in per cent, including zero."""
     known = [gain for row in rows for gain in (row.predicted_min, row.predicted_max, row.measured_gain)]
     gains = [gain for gain in known if gain is not None]
@@ -131,7 +170,7 @@ def range_bar(row: Hypothesis, scale: tuple[float, float]) -> RangeBar | None:
     return RangeBar(BAR_WIDTH, place(0.0), left, max(1.0, right - left) if predicted else 0.0, measured)
 
 
-def _of(run: Run) -> list[Hypothesis]:
+def _of(run: Run) -> QuerySet[Hypothesis]:
     rows = Hypothesis.objects.filter(run=run).select_related("basis", "call").prefetch_related("kernels")
     heavy = ("basis__source", "basis__report", "basis__meta", "call__messages", "call__answer_text", "call__answer")
-    return list(rows.defer(*heavy).order_by("round", "pk"))
+    return rows.defer(*heavy).order_by("round", "pk")

@@ -14,10 +14,10 @@ from optimizer.charts.cost import axes_for
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
 from optimizer.queries.cost import Cost, costs_of
 from optimizer.queries.leaderboard import Leader, leaders_by_target
+from optimizer.runs.history import open_version
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
-from runners.problems import open_bundle
 from runners.problems.base import Problem as ReadProblem
 from runners.problems.base import ProblemError, Purpose
 
@@ -52,7 +52,7 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
     """Show description, cases, seeds and leaders of the newest version, or of `?version=`."""
     problem = get_object_or_404(Problem.objects.visible_to(user_of(request)).select_related("team"), slug=slug)
     versions = list(problem.versions.defer("bundle").order_by("-number"))
-    version = get_object_or_404(problem.versions, number=_wanted(request, versions))
+    version = get_object_or_404(problem.versions.defer("bundle"), number=_wanted(request, versions))
     boards = _boards(user_of(request), problem, version.number)
     context: dict[str, Any] = {
         "problem": problem,
@@ -84,7 +84,7 @@ def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:
 
 def _read(version: ProblemVersion) -> dict[str, Any]:
     try:
-        problem = open_bundle(version.as_bundle())
+        problem = open_version(version.pk)
     except ProblemError as error:  # written by a version that read more; the stored text still shows
         return {"complaints": error.complaints}
     targets = list(Target.objects.order_by("title"))
@@ -97,8 +97,9 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
     for target in targets:
         for purpose in Purpose:
             for case in problem.cases(target.key, purpose):
-                row = found.setdefault((purpose, case.name), {"case": case, "purpose": purpose})
-                row["work"] = problem.work(case)
+                if (purpose, case.name) not in found:
+                    row = {"case": case, "purpose": purpose, "work": problem.work(case)}
+                    found[purpose, case.name] = row
     return sorted(found.values(), key=lambda row: list(Purpose).index(row["purpose"]))
 
 

@@ -1,14 +1,21 @@
-"""Estimate on the start form what a run will take, and warn if no runner would measure it."""
+"""Estimate on the start form what a run will take, and warn if nothing would be measured or varied."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from optimizer.forms.start_run import StartRunForm
+from optimizer.models import Problem, Run, Target
 from optimizer.queries.budgets import Budget
 from optimizer.queries.estimate import Estimate, Range, estimate_run
 from optimizer.queries.runners import absence_of_runners
+from optimizer.runs.history import open_version
+from optimizer.runs.languages import languages_for
 from runners.dispatch import DISPATCHERS
+from runners.job import Source
+from runners.problems.base import ProblemError
+
+MOST_EARLIER = 10
 
 
 @dataclass(frozen=True)
@@ -23,13 +30,15 @@ class EstimateLine:
 class RunEstimate:
     """Hold the estimate for the run that the form describes.
 
-    `absence` is a warning if no runner would measure it. `limits` are its limits in words.
+    `absence` is a warning if no runner would measure it, `obstacle` one if the strategy would change nothing.
+    `limits` are its limits in words.
     """
 
     estimate: Estimate
     lines: list[EstimateLine]
     absence: str
     limits: list[str]
+    obstacle: str = ""
 
 
 def estimate_of(form: StartRunForm) -> RunEstimate | None:
@@ -48,7 +57,28 @@ def estimate_of(form: StartRunForm) -> RunEstimate | None:
     dispatcher = form.sound("dispatcher")
     absence = absence_of_runners(target.key, dispatcher) if dispatcher in DISPATCHERS else ""
     asks = form.strategy_class.needs_model
-    return RunEstimate(found, _lines(found, asks), absence, _limits(form.sound_budget(), asks))
+    obstacle = _obstacle(form, problem, target)
+    return RunEstimate(found, _lines(found, asks), absence, _limits(form.sound_budget(), asks), obstacle)
+
+
+def _obstacle(form: StartRunForm, problem: Problem, target: Target) -> str:
+    """Say why the strategy would change none of the kernels from which the run starts; empty where it would."""
+    languages = languages_for(target.key)
+    try:
+        seeds = open_version(problem.latest_id()).seeds
+    except ProblemError:
+        return ""
+    sources = [seed.source for seed in seeds if seed.source.language in languages]
+    strategy = form.strategy_class
+    # Kernels of earlier runs are read only where the seeds give nothing to vary, which is rare.
+    return strategy.obstacle(sources) and strategy.obstacle([*sources, *_earlier_sources(form, problem, target)])
+
+
+def _earlier_sources(form: StartRunForm, problem: Problem, target: Target) -> list[Source]:
+    """Return the leaders of the earlier runs with whose kernels a warm start may begin."""
+    runs = Run.objects.visible_to(form.user).filter(team=form.sound("team"), target=target)
+    led = runs.filter(problem_version__problem=problem).exclude(best_kernel=None).select_related("best_kernel")
+    return [run.best_kernel.as_source() for run in led.order_by("-pk")[:MOST_EARLIER] if run.best_kernel]
 
 
 def _lines(found: Estimate, asks: bool) -> list[EstimateLine]:

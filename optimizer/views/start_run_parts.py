@@ -54,7 +54,7 @@ def _is_default(name: str, value: str) -> bool:
 def start_run_outlook(request: HttpRequest) -> HttpResponse:
     """Return the estimate of the run and whether a runner would measure it."""
     form = StartRunForm(user_of(request), request.GET, given={})
-    return render(request, "runs/_outlook.html", {"outlook": estimate_of(form)})
+    return render(request, "runs/_outlook.html", {"outlook": estimate_of(form), "oob": True})
 
 
 @login_required

@@ -397,8 +397,8 @@ class KernelBenchProblem(Problem):
     def _describe(self) -> str:
         return (
             f"{self._model_docstring()}\n\nThe candidate defines `ModelNew` with the constructor and forward of "
-            "`Model`. Beside the published inputs, scaled, shifted and heavier-tailed ones are checked where the "
-            "reference computes them accurately.\n"
+            "`Model`. Beside the inputs that the file makes, scaled, shifted and heavier-tailed ones are checked "
+            "where the reference computes them accurately.\n"
         )
 
     def _model_docstring(self) -> str:

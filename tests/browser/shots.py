@@ -44,6 +44,7 @@ SINGLE = {
 ONE_OF = {
     "prompt": ("/inbox/", "tbody th a"), "finding": ("/knowledge/", "tbody th a"),
     "team": ("/teams/", "main a[href^='/teams/']"), "runner": ("/runners/", "tbody th a"),
+    "campaign": ("/campaigns/", "tbody th a"),
 }  # fmt: skip
 """The page that lists them, and the link to one."""
 

@@ -231,6 +231,16 @@ def test_json_says_what_the_page_says(done: Campaign) -> None:
     assert data["unusable"] == [{"name": "level1/9_Gone", "complaint": "no class Model"}]
 
 
+def test_the_runs_of_an_ended_campaign_are_read_once_for_json(
+    done: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = json.loads(reports.json_report(done))
+    assert len(first["runs"]) == done.cells.count() == 4
+    monkeypatch.setattr(reports, "results_of", lambda campaign: pytest.fail("read again"))
+    again = json.loads(reports.json_report(done))
+    assert again | {"reported_at": ""} == first | {"reported_at": ""}
+
+
 def test_kernelbench_results_have_the_fields_that_its_analysis_reads(done: Campaign) -> None:
     files = json.loads(reports.kernelbench_report(done))["files"]
     results = files["runs/b_more_b-level1/eval_results.json"]

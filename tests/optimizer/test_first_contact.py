@@ -40,6 +40,8 @@ def test_the_first_page_has_one_sentence_three_doors_and_a_checklist_that_disapp
 ) -> None:
     page = page_of(pages, "home")
     assert page.count('class="card door"') == 3 and "0 of 4 done" in page
+    Run.objects.filter(pk=make_run(team, member).pk).update(is_demo=True)
+    assert "0 of 4 done" in page_of(pages, "home")  # the demo is no run of one's own
     Provider.objects.create(team=team, name="vllm", base_url="https://192.0.2.1/v1")
     run = make_run(team, member)
     Problem.objects.create(slug="mine", title="Mine", origin=f"uploaded by {member.username}")

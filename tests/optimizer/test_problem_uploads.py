@@ -83,6 +83,7 @@ def test_a_pasted_module_is_previewed_added_and_ready_to_run(pages: Client, memb
     page = checked(pages, GOOD).content.decode()
     assert not Problem.objects.filter(slug="my_relu").exists()
     assert "32 × 64" in page and "rtol 0.0001" in page and "float32" in page and "16.0 KiB" in page
+    assert "as given" in page and "published" not in page  # nobody has published a pasted module
     upload = ProblemUpload.objects.get()
     answer = pages.post(f"/problems/new/{upload.pk}/", {"then": "run"})
     assert answer["Location"] == "/runs/new/?problem=my_relu"

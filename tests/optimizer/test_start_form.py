@@ -6,18 +6,38 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django import forms
 from django.test import Client
+from django.test.html import parse_html
 from django.urls import reverse
 
+from optimizer.actions.problem import do_import_problem
 from optimizer.actions.run_template import do_save_template
+from optimizer.forms.plain_select import PlainSelect
 from optimizer.models import Provider, Run, RunState, RunTemplate, Team, TeamRole, User
 from optimizer.search import STRATEGIES
-from tests.factories import make_provider, make_team, make_user
+from runners.job import ProblemBundle
+from tests.factories import make_kernel, make_provider, make_run, make_team, make_user
 from tests.llm_server import LlmServer, Reply
 from tests.optimizer.clients import flowing
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
+MODULE = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(32, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
 
 
 def filled(team: Team, **changes: Any) -> dict[str, Any]:
@@ -88,6 +108,32 @@ def test_the_outlook_comes_from_runs_that_have_ended(pages: Client, run: Run, te
     said = text_of(pages, reverse("start_run_outlook"), **filled(team, strategy="tune", budget_evaluations=8))
     assert "about 16 minutes" in said
     assert "For 8 evaluations, from 1 earlier run" in flowing(said)
+
+
+def test_the_form_says_where_tuning_would_measure_the_reference_only(pages: Client, run: Run, team: Team) -> None:
+    only = "this strategy would only measure the reference"
+    bundle = ProblemBundle("my_relu", "kernelbench", "my_relu.py", {"my_relu.py": MODULE})
+    version, _ = do_import_problem(bundle, "test", ())
+    assert only in flowing(text_of(pages, reverse("start_run"), problem="my_relu", target="cpu"))
+    chosen = filled(team, problem="my_relu", strategy="tune")
+    assert only in flowing(text_of(pages, reverse("start_run_outlook"), **chosen))
+    assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **chosen | {"strategy": "scientist"}))
+    assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **filled(team, strategy="tune")))
+    earlier = make_run(team, problem_version=version)
+    earlier.best_kernel = make_kernel(earlier, "// @tune BLOCK 16 32\nint main;")
+    earlier.save(update_fields=["best_kernel"])
+    assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **chosen))
+
+
+def test_a_long_list_of_options_reads_as_djangos_own() -> None:
+    choices = [("a", "A & <b>"), ('"c"', "C")]
+    attributes = {"id": "id_x", "required": True, "aria-invalid": "true", "data-no": False}
+    for value in ("a", '"c"', None):
+        plain, own = (
+            parse_html(widget(choices=choices).render("x", value, attributes))
+            for widget in (PlainSelect, forms.Select)
+        )
+        assert plain == own
 
 
 def test_the_link_holds_every_field_and_fills_the_same_form(pages: Client, run: Run, team: Team) -> None:

@@ -87,8 +87,12 @@ def test_a_kernel_may_be_named() -> None:
 
 def test_without_a_tunable_kernel_the_run_is_over() -> None:
     assert Tune().decide(history([kernel("seed.a", "int x;")])) == [
-        Finish("No kernel with tunables is correct here.")
+        Finish("No kernel declares tunables: there is nothing to vary.")
     ]
+    wrong = replace(kernel("seed.a"), status=Status.INCORRECT, time_us=None)
+    assert Tune().decide(history([wrong])) == [Finish("No kernel with tunables is correct here.")]
+    doubted = replace(kernel("seed.a"), time_us=None)
+    assert Tune().decide(history([doubted])) == [Finish("The time of the kernel with tunables was not confirmed.")]
 
 
 def test_it_waits_while_its_slots_are_taken_and_never_asks_for_more_than_is_left() -> None:

@@ -10,10 +10,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from optimizer.events.payloads import BestChanged
+from optimizer.events.record import record
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Hypothesis, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
 from optimizer.models.hypothesis import Calibration
 from optimizer.queries.budgets import Budget
+from optimizer.views import hypotheses
 from optimizer.views.feed import REPLAYED
 from optimizer.views.glossary import TERMS
 from runners.job import Status
@@ -508,6 +511,20 @@ def test_an_answer_handed_in_from_outside_is_calibrated_under_the_model_that_wro
     assert call.model_name == "outside-1"
 
 
+def test_the_hypotheses_of_a_long_run_are_on_several_pages_and_a_round_leads_to_its_own(
+    pages: Client, finished: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypotheses, "PER_PAGE", 2)
+    for n in range(8):
+        finished.hypotheses.create(key=f"h{n}", round=1 + n // 2, kind="experiment", title=f"Idea {n}", chosen=True)
+    address = reverse("hypotheses", args=[finished.pk])
+    first = text_of(pages, address)
+    assert "Idea 6" in first and "Idea 5" not in first and "Page 1 of 4" in first
+    assert "Idea 0" in text_of(pages, f"{address}?page=4")
+    assert "Idea 2" in text_of(pages, f"{address}?round=2") and "Idea 4" not in text_of(pages, f"{address}?round=2")
+    assert "Idea 6" in text_of(pages, f"{address}?round=99")
+
+
 def test_a_run_without_hypotheses_says_how_to_get_some(pages: Client, finished: Run) -> None:
     assert "Hypotheses are written by agents." in text_of(pages, reverse("hypotheses", args=[finished.pk]))
 
@@ -535,3 +552,21 @@ def test_every_term_is_explained_once_with_a_source(pages: Client) -> None:
     for term in TERMS:
         assert f'id="{term.slug}"' in page and term.source, term
     assert {"roofline", "occupancy", "fast-p", "mfma", "lds", "wavefront", "aa-band", "abba"} <= set(slugs)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "announce", "told"),
+    [
+        (0.5, 4.94, False, "leads at 1.03× (0.50–4.94), not shown to be faster than the baseline"),
+        (1.02, 1.05, True, "leads at 1.03× (1.02–1.05)"),
+    ],
+)
+def test_a_leader_whose_interval_spans_one_is_not_announced_as_faster(
+    pages: Client, run: Run, low: float, high: float, announce: bool, told: str
+) -> None:
+    kernel = run.kernels.create(number=0, key="seed.reference", language="python", source="x", content_hash="x")
+    figures = {"speedup": 1.03, "speedup_low": low, "speedup_high": high, "time_us": 10.0}
+    record(run, BestChanged(number=0, kernel=kernel.pk, confirmed=False, announce=announce, **figures))
+    feed = text_of(pages, reverse("run_page", args=[run.pk]))
+    assert told in feed
+    assert ("not shown to be faster" in feed) is not announce
