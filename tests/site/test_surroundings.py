@@ -125,4 +125,12 @@ def test_a_wrong_setting_ends_in_a_sentence(folder: Path) -> None:
 def test_ports_that_are_all_taken_are_named(folder: Path) -> None:
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", "--host", "192.0.2.1"]
     done = subprocess.run(command, env=environment(folder / "var"), capture_output=True, text=True, timeout=60)
-    assert "cannot listen on 192.0.2.1" in refusal(done)
+    assert "cannot listen on 192.0.2.1, ports 8000 to 8019" in refusal(done)
+    assert "Choose others with --port and --host" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["65536", "-1"])
+def test_a_port_that_does_not_exist_is_named(folder: Path, port: str) -> None:
+    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", f"--port={port}"]
+    done = subprocess.run(command, env=environment(folder / "var"), capture_output=True, text=True, timeout=60)
+    assert f"there is no port {port}: choose one from 1024 to 65535 with --port" in refusal(done)
