@@ -111,6 +111,15 @@ def test_a_folder_for_temporary_files_that_runs_no_program_is_named(folder: Path
 
 
 @as_root
+def test_a_folder_for_temporary_files_without_room_is_named(folder: Path) -> None:
+    temporary = folder / "full"
+    temporary.mkdir()
+    inner = f'mount -t tmpfs -o size=8m tmpfs {temporary} && exec "$@"'
+    done = up(folder / "var", ["unshare", "--mount", "sh", "-c", inner, "sh"], TMPDIR=str(temporary))
+    assert f"8 MB are free in {temporary}, 100 MB are needed: free some, or set TMPDIR" in refusal(done)
+
+
+@as_root
 def test_a_data_folder_of_somebody_else_is_named(folder: Path) -> None:
     assert "cannot be written: Permission denied" in refusal(up(folder / "var", as_nobody()))
 
