@@ -151,10 +151,13 @@ $(DEV_STAMP): | $(BIN)/python
 # Scripts of pages (kernelsci_site/npm). Pages work without: then live parts are replaced whole and the lineage stands
 # still, so a machine that cannot reach npm's registry is told, and asks again at the next `make`. The cache lies here
 # because a home may be read-only. A company's certificate authority is known to the system alone, which node has to be
-# told to ask.
+# told to ask. --prefix would have npm leave out the machine's npmrc, and with it a company's registry; the waits between
+# attempts, 70 s in all, would be the start's.
+SOON := --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=2000
 $(SCRIPTS_STAMP): | $(BIN)/python $(NPM)
 	@mkdir -p $(SCRIPTS) && cp kernelsci_site/npm/package*.json $(SCRIPTS)
-	@if PATH="$$(cd $(BIN) && pwd):$$PATH" NODE_USE_SYSTEM_CA=1 npm ci --silent --ignore-scripts --prefix $(SCRIPTS) --cache $(SCRIPTS)/.npm; \
+	@bin=$$(cd $(BIN) && pwd); \
+	if (cd $(SCRIPTS) && PATH="$$bin:$$PATH" NODE_USE_SYSTEM_CA=1 npm ci --silent --ignore-scripts --cache .npm $(SOON)); \
 	then rm -rf $(SCRIPTS)/.installed-* $(SCRIPTS)/.npm; touch $@; \
 	else echo "npm's registry cannot be reached: pages run without morphing and zoom until the next make install."; fi
 

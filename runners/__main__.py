@@ -64,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for add in COMMANDS.values():
         add(commands)
     words, own = _parted(list(sys.argv[1:] if argv is None else argv))
+    if not words:
+        parser.print_help()
+        return 2
     arguments = parser.parse_args(words)
     arguments.arguments = own
     code: int = arguments.run(arguments)

@@ -68,7 +68,7 @@ check_disk() {
   if [ "${free_mb:-$needed_mb}" -lt "$needed_mb" ]; then
     lack "$free_mb MB are free in $(cd "$(dirname "$venv")" && pwd), $needed_mb MB are needed: free some, or clone elsewhere"
   fi
-  [ -w "$(dirname "$venv")" ] || lack "$(dirname "$venv") cannot be written: clone into a folder of yours"
+  [ -w "$(dirname "$venv")" ] || lack "$(cd "$(dirname "$venv")" && pwd) cannot be written: clone into a folder of yours"
 }
 
 check_memory() {

@@ -14,13 +14,14 @@ from runners.dispatch.kernelbot import kernelbot_queues
 from runners.kernelbot.account import is_configured
 
 PORTS_TRIED = 20
+LAST_PORT = 65_535
 LIVELY_WITHIN_S = 2.0
 # Workers hold no untrusted code themselves: the sandbox does, and it gives up root first.
 AS_ROOT_BY_INTENT = "ignore:You're running the worker with superuser privileges"
 
 
 class NoPortError(RuntimeError):
-    """Report that there is no address to listen on. The message gives the reason."""
+    """Report that there is no address to listen on. The message gives the reason, and what to do."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -30,13 +31,18 @@ def listen(host: str, port: int) -> socket.socket:
     queue instead of being refused.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    last_error = OSError("no port was tried")
-    for candidate in range(port, min(port + PORTS_TRIED, 65_536)):
+    if not 0 <= port <= LAST_PORT:
+        raise NoPortError(f"there is no port {port}: choose one from 1024 to {LAST_PORT} with --port")
+    candidates = range(port, min(port + PORTS_TRIED, LAST_PORT + 1))
+    for candidate in candidates:
         try:
             return _bound(family, host, candidate)
         except OSError as error:
-            last_error = error
-    raise NoPortError(f"cannot listen on {host}, ports {port} to {candidate}: {last_error.strerror}")
+            reason = error.strerror
+    raise NoPortError(
+        f"cannot listen on {host}, ports {port} to {candidates[-1]}: {reason}. "
+        "Choose others with --port and --host (make start UP='--port 9000')"
+    )
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:

@@ -17,6 +17,8 @@ from runners.wire import WireError, dumps, loads
 MOST_ENTRIES = 5000
 # Libraries have some ten kilobytes, but a hostile source can make one of 256 MiB.
 MOST_BYTES = 4 << 30
+# What a log says where the same source may build the next time: a limit depends on the machine's load.
+OF_THE_MACHINE = ("the compiler was stopped", "No space left on device")
 
 
 class BuildCache:
@@ -41,12 +43,14 @@ class BuildCache:
                 artefact.chmod(0o755)
         except (OSError, WireError):
             return None
+        if is_of_the_machine(report):
+            remove_tree(self._entry)  # an older version kept it
+            return None
         return dataclasses.replace(report, cached=True)
 
     def keep(self, artefact: Path, report: BuildReport) -> None:
-        """Store an entry; whoever was first wins. A build that was stopped by a limit is not kept."""
-        # A limit depends on the machine's load, so the same source may build the next time.
-        if not report.ok and "the compiler was stopped" in report.log:
+        """Store an entry; whoever was first wins. A failure of the machine is not kept."""
+        if is_of_the_machine(report):
             return
         folder = Path(tempfile.mkdtemp(dir=self._entry.parent))
         (folder / "report.json").write_text(dumps(report))
@@ -67,6 +71,11 @@ class BuildCache:
         # Several workers prune at the same time, so an entry may be gone already.
         for entry in doomed:
             remove_tree(Path(entry.path))
+
+
+def is_of_the_machine(report: BuildReport) -> bool:
+    """Return whether a build failed for a reason that may be gone the next time."""
+    return not report.ok and any(said in report.log for said in OF_THE_MACHINE)
 
 
 def _beyond(entries: list[os.DirEntry[str]], most_bytes: int) -> list[os.DirEntry[str]]:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runners.backends.base import BuildRequest
+from runners.errors import InfraFailure
 from runners.job import TunableValue
 from runners.sandbox import Completed, ResourceLimits, SandboxPolicy, run
+
+# A library has some ten kilobytes, what a compiler writes on the way some megabytes.
+ROOM_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Toolbox:
 def compile_source(
     request: BuildRequest, command: Sequence[str], source_name: str, product_name: str, tools: Toolbox | None = None
 ) -> Compiled:
-    """Run `command SOURCE -o PRODUCT` in the sandbox."""
+    """Run `command SOURCE -o PRODUCT` in the sandbox. Raises InfraFailure where it failed on a full disk."""
     source = request.folder / source_name
     source.write_text(request.source.text)
     # The sandbox runs the compiler as a user of its own, which must be able to read the source.
@@ -59,9 +64,22 @@ def compile_source(
     done = run([*command, str(source), "-o", str(product)], policy(request, (source,), out, tools or Toolbox()))
     # The compiler's folder is writable by hostile code, which could have put a link to any file there.
     made = done.ok and product.is_file() and not product.is_symlink()
+    if not made:
+        check_room(out)
     # The temporary folder tells nobody anything, and differs from build to build of one text.
     log = log_of(done, request.limits.build_s).replace(f"{request.folder}/", "")
     return Compiled(product if made else None, log, time.monotonic() - started)
+
+
+def check_room(folder: Path) -> None:
+    """Raise InfraFailure if the disk of a failed build is full, since that failure says nothing of the source."""
+    # Asked of the disk and not of the log, in which a hostile source can print what it likes.
+    free = shutil.disk_usage(folder).free
+    if free < ROOM_BYTES:
+        raise InfraFailure(
+            f"{free // 1_000_000} MB are free in {tempfile.gettempdir()}, where kernels are built: free some, "
+            "or set TMPDIR to another folder"
+        )
 
 
 def policy(request: BuildRequest, read_only: tuple[Path, ...], out: Path, tools: Toolbox) -> SandboxPolicy:

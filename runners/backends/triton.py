@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends.base import Artefact, BuildRequest, SampleArgument
-from runners.backends.compiling import Toolbox, log_of, policy
+from runners.backends.cache import is_of_the_machine
+from runners.backends.compiling import Toolbox, check_room, log_of, policy
 from runners.backends.mca import llvm_mca, simulator
 from runners.backends.python import PythonBackend
 from runners.backends.resources import (
@@ -66,11 +67,10 @@ def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildRepor
     """Return the report of a static build, from the cache if the same text was built for the same calls."""
     kept = state_dir("builds", "triton") / f"{_key(request, module, wanted)}.json"
     found = read_json(kept)
-    if isinstance(found, dict):
-        return dataclasses.replace(from_plain(BuildReport, found), cached=True)
+    if isinstance(found, dict) and not is_of_the_machine(report := from_plain(BuildReport, found)):
+        return dataclasses.replace(report, cached=True)
     report = _record(request, module, wanted)
-    # A limit depends on the machine's load, so the same source may build the next time.
-    if "the compiler was stopped" not in report.log:
+    if not is_of_the_machine(report):
         write_json(kept, to_plain(report))
     return report
 
@@ -102,6 +102,7 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     seconds, log = time.monotonic() - started, log_of(done, request.limits.build_s)
     answer = _answer(process, out)
     if answer is None:
+        check_room(out)
         return BuildReport(False, seconds, False, log or "the compiler left no report")
     try:
         return _report(request, wanted, answer, seconds, log)

@@ -84,7 +84,11 @@ def set_limits(config: dict[str, Any]) -> None:
         # number on top of what the user already runs.
         if name == "nproc" and config["uid"] is None:
             value += tasks_of(os.getuid())
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (value, value))
+        number = getattr(resource, f"RLIMIT_{name.upper()}")
+        hard = resource.getrlimit(number)[1]
+        # Small machines and containers allow a user fewer tasks than that, and nobody may raise what he is allowed.
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (value, value))
 
 
 def tasks_of(uid: int) -> int:

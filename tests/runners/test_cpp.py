@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runners.backends import Artefact, BuildRequest, backend_for
+from runners.backends import Artefact, BuildRequest, backend_for, compiling
+from runners.backends.cache import BuildCache
 from runners.backends.disassembly import disassembler
-from runners.job import Language, Limits, Source
+from runners.errors import InfraFailure
+from runners.job import BuildReport, Language, Limits, Source
+from runners.wire import dumps
 
 pytestmark = pytest.mark.processes
 
@@ -61,6 +64,30 @@ def test_failing_build_keeps_the_compilers_words(folder: Path) -> None:
     # The file's name alone: the folder is the runner's, and another one at every build.
     assert re.search(r"^kernel\.cpp:1", artefact.report.log, re.MULTILINE)
     assert str(folder) not in artefact.report.log
+
+
+def test_failure_on_a_full_disk_says_nothing_of_the_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(compiling, "ROOM_BYTES", 1 << 60)  # more than any disk has free
+        with pytest.raises(InfraFailure, match=r"MB are free in .* free some, or set TMPDIR"):
+            build(folder, "int x = ;")
+        assert build(folder, ADD).report.ok
+    assert not build(folder, "int x = ;").report.ok
+
+
+def test_what_a_full_disk_failed_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELSCI_STATE", str(tmp_path))
+    cache, made = BuildCache("cpp", "key"), tmp_path / "made"
+    full = BuildReport(False, 1.0, False, "ld: final link failed: No space left on device")
+    cache.keep(made, full)
+    entry = tmp_path / "builds/cpp/key"
+    assert not entry.exists()
+    entry.mkdir()
+    (entry / "report.json").write_text(dumps(full))  # as versions before this one did
+    assert cache.fetch(made) is None
+    made.touch()
+    cache.keep(made, BuildReport(True, 1.0, False, ""))
+    assert cache.fetch(made)
 
 
 def test_missing_symbol_is_a_failed_build_that_says_so(folder: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import re
+import resource
 import signal
 import socket
 import stat
@@ -28,6 +29,7 @@ from runners.sandbox import (
     SandboxError,
     SandboxLevel,
     SandboxPolicy,
+    confine,
     probe_report,
     python_paths,
     read_result_file,
@@ -309,6 +311,18 @@ def test_sandbox_that_cannot_be_set_up_is_an_error_in_its_own_words(
         monkeypatch.setattr(f"runners.sandbox.{user}.filter_program", lambda *_given, **_named: b"no filter")
     with pytest.raises(SandboxError, match=r"could not be set up: (bwrap|confine): .*(seccomp|multiple of 8)"):
         run(["/bin/true"], SandboxPolicy(), level=level)
+
+
+@pytest.mark.parametrize(("hard", "given"), [(8192, 8192), (resource.RLIM_INFINITY, 8200)])
+def test_a_job_without_a_user_of_its_own_asks_for_no_more_tasks_than_the_user_may_have(
+    hard: int, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {}
+    monkeypatch.setattr(confine, "tasks_of", lambda _uid: 8)
+    monkeypatch.setattr(confine.resource, "getrlimit", lambda _number: (1024, hard))
+    monkeypatch.setattr(confine.resource, "setrlimit", asked.__setitem__)
+    confine.set_limits({"rlimits": {"nproc": 8192}, "uid": None})
+    assert asked == {resource.RLIMIT_NPROC: (given, given)}
 
 
 @pytest.mark.parametrize("name", ["wall_s", "memory_bytes", "processes", "scratch_bytes", "output_bytes"])

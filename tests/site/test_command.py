@@ -49,6 +49,14 @@ def test_without_a_command_it_says_which_there_are(
     assert "evaluate" in capsys.readouterr().out
 
 
+def test_the_runners_alone_say_without_a_command_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_runners([]) == 2
+    said = capsys.readouterr()
+    assert "Build, check and time kernels." in said.out
+    assert "work-spool" in said.out
+    assert said.err == ""
+
+
 def test_a_clone_keeps_its_data_and_a_package_uses_the_users_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -331,6 +332,33 @@ def test_of_npms_packages_a_wheel_has_what_browsers_load_and_the_licences(tmp_pa
         (package / name).touch()
     found = [str(path.relative_to(package)) for path in hatch_build.browser_files(tmp_path)]
     assert found == ["LICENSE", "dist/d3-zoom.min.js"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("code", [0, 1])
+def test_scripts_of_pages_come_with_the_machines_settings_of_npm_and_without_waiting(
+    tmp_path: Path, code: int
+) -> None:
+    venv, npm = tmp_path / "venv", tmp_path / "programs" / "npm"
+    for folder in (venv / "bin", npm.parent):
+        folder.mkdir(parents=True)
+    (venv / "bin/python").symlink_to(sys.executable)
+    npm.write_text(f'#!/bin/sh\npwd\nprintf "%s\\n" "$@"\nexit {code}\n')
+    npm.chmod(0o755)
+    lock = hashlib.sha256((ROOT / "kernelsci_site/npm/package-lock.json").read_bytes()).hexdigest()[:16]
+    stamp = venv / "browser" / f".installed-{lock}"
+    relative = os.path.relpath(venv, ROOT)  # as the clone's own is
+    command = ["make", f"VENV={relative}", os.path.relpath(stamp, ROOT)]
+    path = f"{npm.parent}:{os.environ['PATH']}"
+    said = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert said[:2] == [str(venv / "browser"), "ci"]
+    # npm reads the npmrc of the folder that --prefix names instead of the machine's.
+    assert not any(word.startswith("--prefix") for word in said)
+    assert "--fetch-retry-maxtimeout=2000" in said
+    assert stamp.exists() == (code == 0)
+    assert any("npm's registry cannot be reached" in line for line in said) == (code != 0)
 
 
 @pytest.mark.slow

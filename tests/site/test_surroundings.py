@@ -111,6 +111,15 @@ def test_a_folder_for_temporary_files_that_runs_no_program_is_named(folder: Path
 
 
 @as_root
+def test_a_folder_for_temporary_files_without_room_is_named(folder: Path) -> None:
+    temporary = folder / "full"
+    temporary.mkdir()
+    inner = f'mount -t tmpfs -o size=8m tmpfs {temporary} && exec "$@"'
+    done = up(folder / "var", ["unshare", "--mount", "sh", "-c", inner, "sh"], TMPDIR=str(temporary))
+    assert f"8 MB are free in {temporary}, 100 MB are needed: free some, or set TMPDIR" in refusal(done)
+
+
+@as_root
 def test_a_data_folder_of_somebody_else_is_named(folder: Path) -> None:
     assert "cannot be written: Permission denied" in refusal(up(folder / "var", as_nobody()))
 
@@ -125,4 +134,12 @@ def test_a_wrong_setting_ends_in_a_sentence(folder: Path) -> None:
 def test_ports_that_are_all_taken_are_named(folder: Path) -> None:
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", "--host", "192.0.2.1"]
     done = subprocess.run(command, env=environment(folder / "var"), capture_output=True, text=True, timeout=60)
-    assert "cannot listen on 192.0.2.1" in refusal(done)
+    assert "cannot listen on 192.0.2.1, ports 8000 to 8019" in refusal(done)
+    assert "Choose others with --port and --host" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["65536", "-1"])
+def test_a_port_that_does_not_exist_is_named(folder: Path, port: str) -> None:
+    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", f"--port={port}"]
+    done = subprocess.run(command, env=environment(folder / "var"), capture_output=True, text=True, timeout=60)
+    assert f"there is no port {port}: choose one from 1024 to 65535 with --port" in refusal(done)
