@@ -210,6 +210,20 @@ def test_commands_in_the_files_exist(path: Path) -> None:
     assert set(asked) <= set(get_commands())
 
 
+def test_units_may_write_to_the_folders_that_their_variables_name() -> None:
+    example = (DEPLOY / "systemd" / "site.env.example").read_text()
+    tops = {"StateDirectory": "/var/lib", "CacheDirectory": "/var/cache", "RuntimeDirectory": "/run"}
+    for unit in (path for path in UNITS if path.suffix == ".service"):
+        text = unit.read_text()
+        assert "\nProtectSystem=strict\n" in text
+        read = text + (example if "\nEnvironmentFile=/etc/kernelsci/site.env\n" in text else "")
+        named = set(re.findall(r"\bKERNELSCI_(?:VAR|STATE|LOCKS)=(\S+)", read))
+        made = re.findall(rf"^({'|'.join(tops)})=(.+)$", text, re.MULTILINE)
+        assert named and named <= {f"{tops[kind]}/{name}" for kind, names in made for name in names.split()}, (
+            unit.name
+        )
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     python = tmp_path / "python"
