@@ -110,10 +110,10 @@ def test_redis_listens_on_a_socket_alone_and_asks_for_a_password(compose: dict[s
 def test_jobs_get_control_groups_where_systemd_delegates_one() -> None:
     unit = (DEPLOY / "systemd" / "kernelsci-worker@.service").read_text()
     assert "\nDelegate=yes\n" in unit and f"\nDelegateSubgroup={cgroup.OURS}\n" in unit
-    # These mask a part of /proc, which bubblewrap needs whole, or limit devices, which GPUs need.
-    assert not re.search(
-        "^(ProtectKernelLogs|ProtectClock|ProtectKernelTunables|PrivateDevices)=", unit, re.MULTILINE
-    )
+    # These mask a part of /proc, which bubblewrap needs whole, limit devices, which GPUs need, or forbid to name a
+    # host, which bubblewrap does in a namespace of its own.
+    forbidden = "ProtectKernelLogs|ProtectClock|ProtectKernelTunables|PrivateDevices|ProtectHostname"
+    assert not re.search(f"^({forbidden})=", unit, re.MULTILINE)
 
 
 def test_every_container_is_read_only_and_gains_no_privileges(compose: dict[str, Any]) -> None:
