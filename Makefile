@@ -100,7 +100,7 @@ audit: install-dev  ## known vulnerabilities in what the product depends on; fai
 	esac; exit $$code
 
 fuzz-api: install-dev  ## the API against made-up requests as two people, nested and huge bodies; EXAMPLES an operation
-	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest tests/site/test_fuzz_api.py -q
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(PYTEST) -rP --show-capture=stdout --durations=5 tests/site/test_fuzz_api.py
 
 .PHONY: attack
 attack: install-dev  ## attacks on everything around a candidate, each with a control; counts attempts and holes

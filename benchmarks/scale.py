@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from benchmarks import claims, installation
 from benchmarks.hosts import NETWORK, SERVER, Host, hosts
@@ -136,12 +137,11 @@ def network_servers(var: Var) -> list[Part]:
         rules = var.root / "postgres" / "pg_hba.conf"
         rules.write_text(rules.read_text() + f"host all all {NETWORK}.0/24 scram-sha-256\n")
 
+    # Options behind the configuration's name replace its own; socket and password stay.
     options = ["--port", str(REDIS_PORT), "--bind", SERVER]
-    words = list(redis.command)
-    at = words.index("--port")
     return [
         replace(postgres, command=[*postgres.command, *listening], prepare=prepare_and_let_in),
-        replace(redis, command=[*words[:at], *words[at + 2 :], *options, "--protected-mode", "no"]),
+        replace(redis, command=[*redis.command, *options]),
     ]
 
 
@@ -151,7 +151,8 @@ def on_host(host: Host, number: int, var: Var) -> Part:
 
     secret = var.secret("postgres")
     url = f"postgresql://kernelsci:{secret}@{SERVER}/kernelsci?connect_timeout=3&tcp_user_timeout=4000"
-    own = {"DATABASE_URL": url, "REDIS_URL": f"redis://{SERVER}:{REDIS_PORT}/0"}
+    redis = f"redis://:{quote(var.secret('redis'), safe='')}@{SERVER}:{REDIS_PORT}/0"
+    own = {"DATABASE_URL": url, "REDIS_URL": redis}
     part = worker_part(f"bench.{number}", [installation.QUEUE], 1, installation.ROOT)
     words = [word.replace("@%h", f"@{host.name}") for word in part.command]
     return replace(part, name=f"{host.name}.{number}", command=[*host.prefix, *words], environment=own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -9,6 +11,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 
 PATIENCE_S = 2.0
+# PostgreSQL stops where there is no room for its next segment of the log of changes, which takes that much.
+SPARE_BYTES = 16 * 2**20
 
 
 def live(request: HttpRequest) -> JsonResponse:
@@ -28,10 +32,16 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def ready(request: HttpRequest) -> JsonResponse:
     """Answer 200 when requests should be routed here, else 503.
 
-    Checked are the database, the schema's version, and Redis. Pages work without Redis, live updates do not.
+    Checked are the database, the schema's version, Redis, and room on the disk. Pages work without Redis, live
+    updates do not; on a full disk a database still answers and stores nothing.
     """
     database = _database_answers()
-    found = {"database": database, "migrations": database and _is_migrated(), "redis": _redis_answers()}
+    found = {
+        "database": database,
+        "migrations": database and _is_migrated(),
+        "redis": _redis_answers(),
+        "disk": _disk_has_room(),
+    }
     # The names of the failed checks tell an operator what to look at.
     return JsonResponse(found, status=200 if all(found.values()) else 503)
 
@@ -60,4 +70,12 @@ def _redis_answers() -> bool:
         with redis.Redis.from_url(settings.REDIS_SERVER_URL, **limits) as client:
             return bool(client.ping())
     except redis.RedisError:
+        return False
+
+
+def _disk_has_room() -> bool:
+    """Return whether there is room where the installation's own files are, the embedded database among them."""
+    try:
+        return shutil.disk_usage(settings.VAR.root).free >= SPARE_BYTES
+    except OSError:
         return False

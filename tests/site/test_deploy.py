@@ -110,10 +110,10 @@ def test_redis_listens_on_a_socket_alone_and_asks_for_a_password(compose: dict[s
 def test_jobs_get_control_groups_where_systemd_delegates_one() -> None:
     unit = (DEPLOY / "systemd" / "kernelsci-worker@.service").read_text()
     assert "\nDelegate=yes\n" in unit and f"\nDelegateSubgroup={cgroup.OURS}\n" in unit
-    # These mask a part of /proc, which bubblewrap needs whole, or limit devices, which GPUs need.
-    assert not re.search(
-        "^(ProtectKernelLogs|ProtectClock|ProtectKernelTunables|PrivateDevices)=", unit, re.MULTILINE
-    )
+    # These mask a part of /proc, which bubblewrap needs whole, limit devices, which GPUs need, or forbid to name a
+    # host, which bubblewrap does in a namespace of its own.
+    forbidden = "ProtectKernelLogs|ProtectClock|ProtectKernelTunables|PrivateDevices|ProtectHostname"
+    assert not re.search(f"^({forbidden})=", unit, re.MULTILINE)
 
 
 def test_every_container_is_read_only_and_gains_no_privileges(compose: dict[str, Any]) -> None:
@@ -208,6 +208,20 @@ def test_variables_in_the_files_are_read_by_the_product_or_named_in_the_example(
 def test_commands_in_the_files_exist(path: Path) -> None:
     asked = re.findall(r"manage\.py (\w+)", path.read_text())
     assert set(asked) <= set(get_commands())
+
+
+def test_units_may_write_to_the_folders_that_their_variables_name() -> None:
+    example = (DEPLOY / "systemd" / "site.env.example").read_text()
+    tops = {"StateDirectory": "/var/lib", "CacheDirectory": "/var/cache", "RuntimeDirectory": "/run"}
+    for unit in (path for path in UNITS if path.suffix == ".service"):
+        text = unit.read_text()
+        assert "\nProtectSystem=strict\n" in text
+        read = text + (example if "\nEnvironmentFile=/etc/kernelsci/site.env\n" in text else "")
+        named = set(re.findall(r"\bKERNELSCI_(?:VAR|STATE|LOCKS)=(\S+)", read))
+        made = re.findall(rf"^({'|'.join(tops)})=(.+)$", text, re.MULTILINE)
+        assert named and named <= {f"{tops[kind]}/{name}" for kind, names in made for name in names.split()}, (
+            unit.name
+        )
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")

@@ -1,5 +1,5 @@
 """The API against requests made up from its own description, by two people's tokens: no server error, and nothing of
-another team. `make fuzz-api` sends many more (FUZZ_EXAMPLES)."""
+another team. `make fuzz-api` sends many more (FUZZ_EXAMPLES), from two processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -27,7 +28,43 @@ MARK = "belongs-to-the-team-alone-5b1f"
 CALLERS = ("outsider", "superuser")
 FILLED = {"run_id", "number", "finding_id", "runner_id", "webhook_id", "call_id", "slug", "guidance_id",
           "comment_id", "kind"}  # fmt: skip
-pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+# The operations are dealt out to so many tests, which may run in different processes.
+SHARES = 4
+pytestmark = [pytest.mark.slow, pytest.mark.split, pytest.mark.django_db]
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Send requests with the tokens of a world's people, and undo what they change."""
+
+    world: World
+    client: Client
+
+    def hostile(self, method: str, address: str, body: bytes) -> tuple[int, float]:
+        """Send a body as somebody who may do everything. Return the status and the processor seconds."""
+        started = time.process_time()
+        answered = self._send("superuser", method, address, body)
+        return answered.status_code, time.process_time() - started
+
+    def answer(self, case: Any, real: bool, caller: str) -> tuple[int, str]:
+        """Send the case, with things that exist in its path if `real`. Return the status and the text."""
+        if real:
+            for name in FILLED & set(case.path_parameters or {}):
+                case.path_parameters[name] = self.world.places[name]
+        sent = case.as_transport_kwargs(base_url="http://testserver")
+        body = _encoded(sent.get("json"))
+        answered = self._send(caller, sent["method"], sent["url"], body, query_params=sent.get("params") or None)
+        return answered.status_code, _text(answered)
+
+    def _send(self, caller: str, method: str, address: str, body: bytes, **more: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.world.tokens[caller]}"}
+        self.client.cookies.clear()
+        with transaction.atomic():
+            answered = self.client.generic(
+                method, address, body, content_type="application/json", headers=headers, **more
+            )
+            transaction.set_rollback(True)
+        return answered
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +95,27 @@ def operations() -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
 
-def test_made_up_requests_break_nothing_and_see_nothing(schema: Any, world: World) -> None:
+@pytest.fixture(scope="module")
+def client() -> Client:
+    """Return one client for all requests: each makes its own middleware, which costs more than a request."""
+    return Client(raise_request_exception=False)
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_made_up_requests_break_nothing_and_see_nothing(
+    share: int, schema: Any, world: World, client: Client
+) -> None:
     faults: list[str] = []
-    for method, path in operations():
-        sent = probe(schema[path][method], world, f"{method} {path}", faults)
+    requests, shared = 0, operations()[share::SHARES]
+    for method, path in shared:
+        sent = probe(schema[path][method], Sender(world, client), f"{method} {path}", faults)
         assert sent, f"nothing was sent to {method} {path}"
+        requests += sent
+    print(f"{requests} requests to {len(shared)} operations")  # shown by `make fuzz-api`
     assert not faults, "\n".join(["", *faults])
 
 
-def probe(operation: Any, world: World, name: str, faults: list[str]) -> int:
+def probe(operation: Any, sender: Sender, name: str, faults: list[str]) -> int:
     """Send `EXAMPLES` requests to one operation and add what went wrong; how many were sent."""
     seen: list[int] = []
 
@@ -76,7 +125,7 @@ def probe(operation: Any, world: World, name: str, faults: list[str]) -> int:
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     def send(case: Any, real: bool, caller: str) -> None:
-        status, text = answer(world, case, real, caller)
+        status, text = sender.answer(case, real, caller)
         seen.append(status)
         if status >= 500:
             faults.append(f"{name} as {caller}: {status} {case.body!r:.200}")
@@ -100,7 +149,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_nested_and_huge_bodies_are_refused_by_every_operation_that_reads_one(world: World) -> None:
+def test_nested_and_huge_bodies_are_refused_by_every_operation_that_reads_one(world: World, client: Client) -> None:
     faults: list[str] = []
     described = api.get_openapi_schema()["paths"]
     for method, path in operations():
@@ -110,39 +159,12 @@ def test_nested_and_huge_bodies_are_refused_by_every_operation_that_reads_one(wo
         for name in re.findall(r"\{(\w+)\}", path):
             address = address.replace(f"{{{name}}}", str(world.places.get(name, 1)))
         for kind, made in HOSTILE.items():
-            status, seconds = hostile(world, method, address, made())
+            status, seconds = Sender(world, client).hostile(method, address, made())
             if not 400 <= status < 500:
                 faults.append(f"{method} {path}: {kind}: {status}")
             if seconds > 3:
                 faults.append(f"{method} {path}: {kind}: {seconds:.1f} s")
     assert not faults, "\n".join(["", *faults])
-
-
-def hostile(world: World, method: str, address: str, body: bytes) -> tuple[int, float]:
-    """Send a body as somebody who may do everything, and undo it. Return the status and the processor seconds."""
-    headers, started = {"Authorization": f"Bearer {world.tokens['superuser']}"}, time.process_time()
-    with transaction.atomic():
-        client = Client(raise_request_exception=False)
-        answered = client.generic(method, address, body, content_type="application/json", headers=headers)
-        transaction.set_rollback(True)
-    return answered.status_code, time.process_time() - started
-
-
-def answer(world: World, case: Any, real: bool, caller: str) -> tuple[int, str]:
-    """Send the case, with things that exist in its path if `real`, and undo it."""
-    if real:
-        for name in FILLED & set(case.path_parameters or {}):
-            case.path_parameters[name] = world.places[name]
-    sent = case.as_transport_kwargs(base_url="http://testserver")
-    headers = {"Authorization": f"Bearer {world.tokens[caller]}"}
-    address, body = sent["url"], sent.get("json")
-    with transaction.atomic():
-        answered = Client(raise_request_exception=False).generic(
-            sent["method"], address, _encoded(body), content_type="application/json",
-            query_params=sent.get("params") or None, headers=headers,
-        )  # fmt: skip
-        transaction.set_rollback(True)
-    return answered.status_code, _text(answered)
 
 
 def _encoded(body: Any) -> bytes:

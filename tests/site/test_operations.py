@@ -8,6 +8,7 @@ import logging
 import tarfile
 from io import BytesIO, StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ NOW = timezone.now
 @pytest.mark.django_db
 def test_ready_needs_database_tables_and_redis(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.get("/live").json() == {"live": True}
-    assert client.get("/ready").json() == {"database": True, "migrations": True, "redis": True}
+    assert client.get("/ready").json() == {"database": True, "migrations": True, "redis": True, "disk": True}
 
     monkeypatch.setattr(settings, "REDIS_SERVER_URL", "redis://127.0.0.1:1/0")
     answer = client.get("/ready")
@@ -69,6 +70,19 @@ def test_not_ready_before_the_tables_are_those_of_this_version(
     assert (answer.status_code, answer.json()["migrations"]) == (503, False)
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(("free", "status"), [(0, 503), (health.SPARE_BYTES - 1, 503), (health.SPARE_BYTES, 200)])
+def test_not_ready_while_the_disk_is_full(
+    client: Client, monkeypatch: pytest.MonkeyPatch, free: int, status: int
+) -> None:
+    asked = []
+    monkeypatch.setattr(health.shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=free))
+    answer = client.get("/ready")
+    assert (answer.status_code, answer.json()["disk"]) == (status, status == 200)
+    assert asked == [settings.VAR.root]
+    assert client.get("/live").status_code == 200, "a supervisor must not restart what waits for room"
+
+
 def test_live_but_not_ready_without_a_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OperationalError("gone")
@@ -76,7 +90,7 @@ def test_live_but_not_ready_without_a_database(client: Client, monkeypatch: pyte
     monkeypatch.setattr(health.connection, "cursor", refuse)
     monkeypatch.setattr(redis.Redis, "ping", lambda _: True)
     assert client.get("/live").status_code == 200
-    assert client.get("/ready").json() == {"database": False, "migrations": False, "redis": True}
+    assert client.get("/ready").json() == {"database": False, "migrations": False, "redis": True, "disk": True}
     assert client.get("/healthz").status_code == 503
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -17,6 +19,8 @@ import pytest
 import redis
 from django.conf import settings
 
+from benchmarks import scale
+from benchmarks.hosts import Host
 from kernelsci_site.services import binaries, postgres, privileges, redis_server
 from kernelsci_site.services.binaries import (
     NoServerError,
@@ -121,6 +125,25 @@ def test_each_redis_found_here_asks_for_the_password_and_keeps_data(
             with pytest.raises(redis.ResponseError):
                 client.execute_command("MODULE", "LOAD", "/tmp/evil.so")
     assert stat.S_IMODE((var.root / "secrets" / "redis.conf").stat().st_mode) == 0o600
+
+
+def test_a_benchmark_of_several_hosts_reaches_redis_by_an_address_and_the_password(
+    var: Var, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scale, "SERVER", "127.0.0.1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(scale, "REDIS_PORT", free.getsockname()[1])
+    _postgres, server = scale.network_servers(var)
+    worker = scale.on_host(Host(1), 0, var)
+    with (tmp_path / "log").open("ab") as log, ExitStack() as stack:
+        child = server.start(log)
+        stack.callback(child.stop)
+        child.wait_until_ready()
+        with redis.Redis.from_url(worker.environment["REDIS_URL"]) as client:
+            assert client.ping()
+        with redis.Redis("127.0.0.1", scale.REDIS_PORT) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
 
 
 def test_data_that_another_redis_wrote_is_set_aside_instead_of_stopping_the_start(var: Var) -> None:
