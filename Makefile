@@ -36,9 +36,16 @@ test: install-dev axe  ## every test this machine can run; names what it leaves 
 	$(PYTEST) --junitxml=var/tests.xml $(TESTS)
 
 .PHONY: test-long check unit suite-time
-test-long: install-dev axe  ## the same with the long forms (all cheats, 1,000 jobs and 200 faults of chaos); an hour
+test-long: install-dev axe  ## the same with all long forms (e2e, site-long, all cheats, the long chaos); an hour
 	$(PYTEST) --junitxml=var/tests-long.xml --long $(TESTS)
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --jobs 1000 --faults 200
+
+.PHONY: e2e site-long
+e2e: install-dev axe  ## the browser tests with their long forms: every page in every width and appearance, a real worker
+	$(PYTEST) --long $(or $(TESTS),tests/browser)
+
+site-long: install-dev  ## every way to start a site, in bad surroundings too
+	$(PYTEST) --long tests/site/test_up.py tests/site/test_surroundings.py
 
 check: install-dev  ## style, types and fast tests, side by side: what to run after every change
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going lint typecheck unit

@@ -6,6 +6,7 @@ variables.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,11 @@ DEBUG = env.flag("DEBUG")
 ALLOWED_HOSTS = env.allowed_hosts()
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
 
+# Daphne's `runserver` knows sockets. Every other process is spared Twisted, a sixth of the time that it takes to start.
+RUNS_SERVER = sys.argv[1:2] == ["runserver"]
+
 INSTALLED_APPS = [
-    "daphne",
+    *(["daphne"] if RUNS_SERVER else []),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

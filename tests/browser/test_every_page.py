@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from django.utils import timezone
@@ -17,9 +17,18 @@ from tests.factories import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
+Appearance = tuple[str, list[str] | None]
 
 PROMPT = [{"role": "system", "content": "You are an engineer."}, {"role": "user", "content": "Make it faster."}]
 INBOX = {"default": {"provider": "inbox"}}
+# `make test` looks at every page as wide as a telephone's and a laptop's and in light, `make e2e` in all of these.
+WIDTHS = (3840, 360, 1280)
+# All rules in light, contrast alone in the others, which change nothing else.
+APPEARANCES: tuple[Appearance, ...] = (
+    ("light", None),
+    ("dark", ["color-contrast"]),
+    ("contrast", ["color-contrast"]),
+)
 # The longest test of the suite is divided, so that both processes have something to do at the end.
 SHARES = 4
 
@@ -89,21 +98,34 @@ def settled(page: Page) -> Page:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_every_page_fits_every_width_says_what_it_is_and_can_be_read(visit: Visit, run: Run, share: int) -> None:
+def test_every_page_fits_a_telephone_says_what_it_is_and_can_be_read(visit: Visit, run: Run, share: int) -> None:
+    assert faults_in(visit, addresses(run)[share::SHARES], WIDTHS[1:], APPEARANCES[:1]) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_page_fits_every_width_and_can_be_read_in_every_appearance(
+    visit: Visit, run: Run, share: int
+) -> None:
+    assert faults_in(visit, addresses(run)[share::SHARES], WIDTHS, APPEARANCES) == ""
+
+
+def faults_in(visit: Visit, pages: list[str], widths: Sequence[int], appearances: Sequence[Appearance]) -> str:
     """Look at everything while a page is open: opening it takes longer than looking at it.
 
     A page that is told not to be there complains of nothing else.
     """
     found = []
-    for address in addresses(run)[share::SHARES]:
+    for address in pages:
         page = settled(visit(address))
-        faults = [*misfits(page), *unnamed(page), *(unreadable(page) if AXE.exists() else [])]
+        faults = [*misfits(page, widths), *unnamed(page)]
+        faults += unreadable(page, appearances) if AXE.exists() else []
         found += [f"{address} {fault}" for fault in faults]
-    assert "\n".join(found) == ""
+    return "\n".join(found)
 
 
-def misfits(page: Page) -> Iterator[str]:
-    for width in (360, 3840, 1280):
+def misfits(page: Page, widths: Sequence[int]) -> Iterator[str]:
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 900})
         if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
             yield f"is {wide} px wide in a window of {width}"
@@ -116,9 +138,9 @@ def unnamed(page: Page) -> Iterator[str]:
         yield "has no way past its menu"
 
 
-def unreadable(page: Page) -> Iterator[str]:
-    """Yield what axe finds: by all rules in light, by contrast alone in the others, which change nothing else."""
-    for theme, rules in (("light", None), ("dark", ["color-contrast"]), ("contrast", ["color-contrast"])):
+def unreadable(page: Page, appearances: Sequence[Appearance]) -> Iterator[str]:
+    """Yield what axe finds."""
+    for theme, rules in appearances:
         page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
         if faults := faults_of(page, rules):
             yield f"in {theme}: {'; '.join(faults)}"

@@ -128,6 +128,7 @@ def worker(site: str, tmp_path: Path) -> Iterator[None]:
     process.wait(30)
 
 
+@pytest.mark.long
 def test_a_suggested_edit_is_built_and_timed_by_a_real_worker(visit: Visit, run: Run, worker: None) -> None:
     base = run.kernels.get(key="seed.vectorised")
     page = visit(f"/runs/{run.pk}/kernels/{base.number}/suggest/")

@@ -129,7 +129,7 @@ def test_a_new_version_is_seen_by_as_many_as_the_earlier_ones_or_by_more(member:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        (MODULE.format(top="while True: pass", rows=32), "not finished after 12 s while importing it"),
+        (MODULE.format(top="import signal; signal.pause()", rows=32), "not finished after 12 s while importing it"),
         (
             MODULE.format(top="import urllib.request as r; r.urlopen('http://192.0.2.1/')", rows=32),
             "has no network",
@@ -145,7 +145,7 @@ def test_a_bad_module_is_told_at_the_field_and_nothing_is_kept(
     pages: Client, monkeypatch: pytest.MonkeyPatch, source: str, told: str
 ) -> None:
     monkeypatch.setattr(
-        inspecting, "inspect", lambda upload: inspect(upload, run_s=12 if "while" in source else 60)
+        inspecting, "inspect", lambda upload: inspect(upload, run_s=12 if "pause" in source else 60)
     )
     page = checked(pages, source).content.decode()
     at_field = page.split('id="id_source_error"', 1)[1].split("</p>", 1)[0]

@@ -24,7 +24,6 @@ from runners.job import Flag, JobResult, Language, Limits, Source, Status
 
 pytestmark = [
     pytest.mark.processes,
-    pytest.mark.evaluates,
     pytest.mark.hip,
     pytest.mark.skipif(shutil.which("clang++-19") is None, reason="needs clang-19"),
 ]

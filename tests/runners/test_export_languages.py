@@ -48,10 +48,15 @@ print(json.dumps(softmax_rows.counts()))
 """
 
 
-def seeds(*suffixes: str) -> list[Any]:
-    """Return the shipped seeds with these suffixes."""
+def seeds(*suffixes: str, shown: tuple[str, ...] = ()) -> list[Any]:
+    """Return the shipped seeds with these suffixes. Where some are `shown`, the others are left to the long form."""
     paths = [path for suffix in suffixes for path in sorted(SHIPPED.glob(f"*/seeds/*{suffix}"))]
-    return [pytest.param(path, id=f"{path.parents[1].name}-{path.name}") for path in paths]
+    names = {path: f"{path.parents[1].name}-{path.name}" for path in paths}
+    assert set(shown) <= set(names.values())
+    return [
+        pytest.param(path, id=name, marks=[] if name in shown or not shown else pytest.mark.long)
+        for path, name in names.items()
+    ]
 
 
 def packaged(path: Path, key: str, folder: Path) -> Path:
@@ -88,7 +93,9 @@ def test_triton_package_computes_in_the_interpreter_and_leaves_the_rest_to_torch
     assert any("shapes that were not measured" in reason for reason in counts)
 
 
-@pytest.mark.parametrize("path", seeds("triton_*.py"))
+@pytest.mark.parametrize(
+    "path", seeds("triton_*.py", shown=("softmax_rows-triton_rows.py", "fp8_block_gemm-triton_mfma.py"))
+)
 def test_every_triton_seed_exports_to_text_that_still_builds(path: Path, tmp_path: Path) -> None:
     key = "gfx942" if "mfma" in path.stem else "sm_90"
     folder = packaged(path, key, tmp_path)
@@ -99,7 +106,7 @@ def test_every_triton_seed_exports_to_text_that_still_builds(path: Path, tmp_pat
 
 
 @pytest.mark.hip
-@pytest.mark.parametrize("path", seeds(".hip"))
+@pytest.mark.parametrize("path", seeds(".hip", shown=("fp8_block_gemm-mfma.hip",)))
 def test_every_hip_seed_exports_to_text_that_builds_for_its_device(path: Path, tmp_path: Path) -> None:
     folder = packaged(path, "gfx942", tmp_path)
     source = Source(Language.HIP, (folder / "_kernel.hip").read_text())
@@ -108,7 +115,6 @@ def test_every_hip_seed_exports_to_text_that_builds_for_its_device(path: Path, t
 
 
 @pytest.mark.hip
-@pytest.mark.evaluates
 @pytest.mark.skipif(shutil.which("clang++-19") is None, reason="needs clang-19")
 @pytest.mark.parametrize("name", ["softmax_rows-rows.hip", "layernorm_residual-rows.hip"])
 def test_exported_hip_text_computes_the_same_in_emulation(name: str, tmp_path: Path) -> None:

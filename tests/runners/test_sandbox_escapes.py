@@ -63,6 +63,8 @@ ARM = os.uname().machine == "aarch64"
 def escaped(what=""):
     print("ESCAPED", what, flush=True)
     sys.exit(0)
+def wait_to_be_ended():
+    time.sleep(4 if given.get('watched', True) else 0)
 try:
     attack = sys.argv[2]
     exec(attack)
@@ -310,7 +312,7 @@ import mmap
 area = mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
 area.madvise(15)  # MADV_NOHUGEPAGE
 for place in range(0, 64 << 30, 2 << 20): area[place]
-time.sleep(4)
+wait_to_be_ended()
 escaped()""",
         limits=ResourceLimits(wall_s=30, memory_bytes=64 << 20),
     ),
@@ -324,7 +326,7 @@ for _ in range(400):
     try:
         while True: a.send(bytes(65536))
     except BlockingIOError: pass
-time.sleep(4)
+wait_to_be_ended()
 escaped()""",
         limits=ResourceLimits(wall_s=30, memory_bytes=64 << 20),
     ),
@@ -343,7 +345,7 @@ for number in range(64):
     file = os.open(str(number), os.O_CREAT | os.O_WRONLY, dir_fd=here)
     os.write(file, bytes(1 << 20))
     os.close(file)
-time.sleep(4)
+wait_to_be_ended()
 escaped()""",
         limits=ResourceLimits(wall_s=30, scratch_bytes=32 << 20),
     ),
@@ -355,7 +357,7 @@ for number in range(64):
     files.append(os.open(name, os.O_CREAT | os.O_WRONLY))
     os.unlink(name)
     os.write(files[-1], bytes(1 << 20))
-time.sleep(4)
+wait_to_be_ended()
 escaped()""",
         limits=ResourceLimits(wall_s=30, scratch_bytes=32 << 20),
     ),
@@ -366,7 +368,7 @@ os.mkdir(own)
 for number in range(700):
     os.mkdir(own + f'/{number}')
 with open(own + '/350/data', 'wb') as file: file.write(bytes(64 << 20))
-time.sleep(4)
+wait_to_be_ended()
 escaped()""",
         limits=ResourceLimits(wall_s=30, scratch_bytes=32 << 20),
     ),
@@ -503,8 +505,9 @@ def attack_inside(attack: Attack, given: dict[str, Any], level: SandboxLevel, **
 
 
 def attack_outside(attack: Attack, given: dict[str, Any], scratch: Path) -> str:
+    # Nobody counts what it takes, so it need not wait until somebody has.
     done = subprocess.run(
-        [*INTERPRETER, PRELUDE, json.dumps(given), attack.code],
+        [*INTERPRETER, PRELUDE, json.dumps({**given, "watched": False}), attack.code],
         env={**os.environ, "TMPDIR": str(scratch)},
         capture_output=True,
         close_fds=False,

@@ -45,6 +45,12 @@ def test_the_deployment_check_is_clean() -> None:
     assert "no issues" in done.stdout
 
 
+def test_workers_are_spared_twisted_which_the_development_server_needs_for_its_sockets() -> None:
+    assert "--noasgi" in manage("runserver", "--help").stdout
+    done = manage("shell", "--no-imports", "-c", "import sys, optimizer.tasks; print('twisted' in sys.modules)")
+    assert done.stdout.strip() == "False", done.stderr
+
+
 @pytest.mark.parametrize("hosts", ["*", "localhost,*", "."])
 def test_a_wildcard_host_stops_the_start(hosts: str) -> None:
     done = manage("check", ALLOWED_HOSTS=hosts)

@@ -1,4 +1,4 @@
-"""Test `manage.py up` in bad surroundings: it works, or one sentence says what to do."""
+"""Test `manage.py up` in bad surroundings: it works (`make site-long`), or one sentence says what to do."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 def test_locale_spaces_letters_of_anywhere_a_long_tmpdir_and_a_dead_lock_do_not_stop_the_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_locale_spaces_letters_of_anywhere_a_long_tmpdir_and_a_dead_lock_do_not_
         shutil.rmtree(Var.at(var).socket_folder, ignore_errors=True)
 
 
+@pytest.mark.long
 @as_root
 def test_a_user_whose_home_is_read_only_and_whose_path_has_a_hidden_folder_gets_a_site(folder: Path) -> None:
     home, var, hidden = folder / "home", folder / "data" / "var", folder / "hidden" / "bin"

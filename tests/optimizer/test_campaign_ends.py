@@ -1,0 +1,216 @@
+"""Test what people do to a campaign while it runs, which ones are refused, and what an ended one shows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from optimizer.actions.campaign import (
+    Limits,
+    NewConfiguration,
+    do_change_limits,
+    do_pause_campaign,
+    do_resume_campaign,
+    do_start_campaign,
+    do_stop_campaign,
+)
+from optimizer.actions.run import do_pause_run
+from optimizer.campaigns import settling
+from optimizer.campaigns.advance import advance_campaign
+from optimizer.models import (
+    Campaign,
+    CampaignCell,
+    CampaignState,
+    Evaluation,
+    Notification,
+    Run,
+    RunState,
+    Team,
+    TeamRole,
+    User,
+)
+from optimizer.models.campaign import CampaignTransitionError
+from optimizer.queries.campaign_results import costs_of, results_of
+from optimizer.queries.earlier_runs import earlier_runs
+from optimizer.queries.suites import Subset
+from runners.job import JobResult, JobSpec, Status
+from tests.campaigns import (
+    drive_campaign,
+    make_campaign,
+    make_finished_campaign,
+    make_settling_campaign,
+    new_campaign,
+    step,
+    tuned,
+)
+from tests.driven_runs import make_finished_run
+from tests.factories import (
+    failed_result,
+    fake_evaluate,
+    make_user,
+    store_problems_and_targets,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module", autouse=True)
+def problems(module_rows: None) -> None:
+    """Store the shipped problems once for the module: they take longer than most tests."""
+    store_problems_and_targets()
+
+
+def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimizer.queue.RETRY_PAUSE", dt.timedelta(0))
+
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        if spec.problem.name == "softmax_rows":
+            return failed_result(spec, Status.INFRA_ERROR, "the harness failed")
+        return fake_evaluate(spec, **options)
+
+    campaign = drive_campaign(make_campaign(team), evaluate)
+    lost = campaign.cells.filter(name="softmax_rows")
+    assert campaign.state == CampaignState.FINISHED
+    assert all(cell.why for cell in lost)
+
+
+def test_a_run_that_a_person_pauses_takes_no_place_and_stays_theirs(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member)
+    step(campaign, jobs=1)
+    paused = Run.objects.filter(campaign_cell__campaign=campaign).active().first()
+    assert paused is not None
+    do_pause_run(member, paused)
+    do_pause_campaign(member, campaign)
+    do_resume_campaign(member, campaign)
+    drive_campaign(campaign, until=lambda one: one.cells.filter(is_closed=True).count() == 7)
+    for _ in range(3):
+        step(campaign)
+    paused.refresh_from_db()
+    assert paused.state == RunState.PAUSED
+    assert campaign.state == CampaignState.RUNNING
+    assert campaign.cells.filter(is_closed=True).count() == 7
+
+
+def test_pausing_before_a_run_has_begun_loses_no_seed(team: Team) -> None:
+    campaign = make_campaign(team)
+    advance_campaign(campaign.pk)
+    do_pause_campaign(None, campaign)
+    campaign.refresh_from_db()
+    do_resume_campaign(None, campaign)
+    drive_campaign(campaign)
+    assert {cell.outcome for cell in results_of(campaign).cells} == {"settled"}
+
+
+def test_stopping_in_the_search_ends_its_runs_and_settles_nothing(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member)
+    step(campaign, jobs=1)
+    do_stop_campaign(member, campaign)
+    drive_campaign(campaign)
+    assert campaign.state == CampaignState.STOPPED
+    assert not Run.objects.active().exists()
+    assert not campaign.timings.exists()
+    assert campaign.cells.filter(is_skipped=True).count() == 7
+
+
+def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member: User) -> None:
+    campaign = make_settling_campaign(team)
+    # The first problem's four timings, and one of the next.
+    for _ in range(3):
+        step(campaign, jobs=0)
+    while campaign.timings.filter(evaluation__state="done").count() < 5:
+        step(campaign, jobs=1)
+    do_stop_campaign(member, campaign)
+    drive_campaign(campaign)
+    results = results_of(campaign)
+    assert campaign.state == CampaignState.STOPPED
+    counted = {cell.problem for cell in results.cells if not math.isnan(cell.score("torch_eager"))}
+    assert len(counted) == 1
+    assert all(cell.is_settled == (cell.problem in counted) for cell in results.cells)
+    assert not Evaluation.objects.filter(state__in=["queued", "running"]).exists()
+
+
+def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
+    outside = make_finished_run(team)
+    warm = tuned("warm", 1, warm_start=True)
+    campaign = drive_campaign(make_campaign(team, configurations=[warm]))
+    run = Run.objects.filter(campaign_cell__campaign=campaign).last()
+    assert run is not None
+    assert {one.pk for one in earlier_runs(run)} <= {outside.pk}
+    seeds = run.kernels.filter(key__startswith="seed.earlier")
+    assert all(kernel.meta["earlier"]["run"] == outside.pk for kernel in seeds)
+
+
+def test_the_starter_is_told_once_of_the_end_and_not_of_each_run(team: Team, member: User) -> None:
+    drive_campaign(make_campaign(team, member))
+    told = Notification.objects.filter(user=member)
+    assert [row.kind for row in told] == ["campaign"]
+
+
+def test_limits_can_be_raised_while_it_runs_and_not_after(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member)
+    do_change_limits(member, campaign, Limits(usd=Decimal(3)), 4)
+    campaign.refresh_from_db()
+    assert (campaign.limit_usd, campaign.parallel_runs) == (Decimal(3), 4)
+    with pytest.raises(ValidationError):
+        do_change_limits(member, campaign, Limits(tokens=-1), 4)
+    drive_campaign(campaign)
+    with pytest.raises(CampaignTransitionError):
+        do_change_limits(member, campaign, Limits(), 1)
+    with pytest.raises(CampaignTransitionError):
+        do_pause_campaign(member, campaign)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [1, 1]}, "seeds"),
+        ({"configurations": []}, "configurations"),
+        ({"configurations": [tuned("a"), tuned("a")]}, "configurations"),
+        ({"configurations": [NewConfiguration("a", "nothing")]}, "configurations"),
+        ({"baselines": ["numpy"]}, "baselines"),
+        ({"parallel_runs": 0}, "parallel_runs"),
+        ({"limits": Limits(device_minutes=0)}, "limit_device_minutes"),
+        ({"limits": Limits(device_minutes=math.nan)}, "limit_device_minutes"),
+        ({"subset": Subset(names=("nothing*",))}, "problems"),
+        ({"subset": Subset(count=0)}, "problems"),
+        ({"seeds": list(range(100)), "configurations": [tuned(str(n)) for n in range(21)]}, "configurations"),
+    ],
+)
+def test_a_campaign_that_makes_no_sense_is_refused(team: Team, changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        do_start_campaign(None, new_campaign(team, **changes))
+    assert list(refusal.value.message_dict) == [field]
+    assert not Campaign.objects.exists()
+
+
+def test_a_viewer_starts_no_campaign(team: Team) -> None:
+    with pytest.raises(ValidationError):
+        make_campaign(team, make_user(team, TeamRole.VIEWER))
+
+
+def test_costs_to_reach_a_speedup_follow_from_the_runs(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    for one in costs_of(campaign, results_of(campaign), goals=[1.0]):
+        cells = [cell for cell in campaign.cells.all() if cell.configuration_id == one.configuration.pk]
+        reached = [next((s for s in cell.steps if s["speedup"] >= 1.0), None) for cell in cells]
+        expected = sorted(math.inf if step is None else step["evaluations"] for step in reached)
+        assert one.median["evaluations"] is not None
+        assert one.median["evaluations"].value == expected[(len(expected) - 1) // 2]
+
+
+def test_steps_of_a_run_rise_and_end_at_its_winner(team: Team) -> None:
+    make_finished_campaign(team)
+    for cell in CampaignCell.objects.select_related("run__best_kernel__evaluation"):
+        speedups = [point["speedup"] for point in cell.steps]
+        assert speedups == sorted(speedups)
+        winner = settling.winner_of(cell.run)
+        assert winner is not None
+        assert speedups[-1] == pytest.approx(winner.evaluation.speedup, abs=1e-5)
