@@ -37,7 +37,7 @@ from tests.browser.chromium import LAUNCH, PROGRAM, SHELL
 from tests.flushing import use_deletes
 from tests.leftovers import restored
 from tests.parallel import GroupScheduling, write_groups
-from tests.parties import ORDINARY, TIMING, Place
+from tests.parties import EVALUATES, ORDINARY, TIMING, Place
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Imports and collected tests stay, so that collecting garbage among them is in vain.
@@ -136,27 +136,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def group_of(item: pytest.Item) -> str:
     """Name the tests that stay in one process: those of a file that are run at the same stage, see `order_of`."""
-    stage = [mark for mark in ("browser", TIMING, "evaluates") if item.get_closest_marker(mark)]
+    stage = [mark for mark in ("browser", TIMING, EVALUATES) if item.get_closest_marker(mark)]
     return "-".join([item.path.relative_to(HERE).with_suffix("").as_posix(), *stage])
 
 
 def order_of(item: pytest.Item) -> tuple[bool, ...]:
     """Return the key by which tests are sorted; tests that are alike keep their order.
 
-    Timings come after ordinary tests, so that the processes wait for each other only once. Browsers come last, because
-    Playwright leaves an event loop running in which no other test could start its own. What starts a whole site mostly
-    waits, and comes first, beside tests that compute; then what is slow, then evaluations, which wait for their turn
-    at the device, then what starts programs, so that no process is left with it at the end. In a file, tests that share
-    rows (`module_rows`) follow those that expect none.
+    Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
+    come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
+    a whole site mostly waits, and comes first, beside tests that compute; then what is slow, then what starts programs,
+    so that no process is left with it at the end. In a file, tests that share rows (`module_rows`) follow those that
+    expect none.
     """
-    last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING)]
-    first = [item.get_closest_marker(mark) is None for mark in ("site", "slow", "evaluates", "processes")]
+    last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING, EVALUATES)]
+    first = [item.get_closest_marker(mark) is None for mark in ("site", "slow", "processes")]
     return (*last, *first, "module_rows" in getattr(item, "fixturenames", ()))
 
 
 def party_of(item: pytest.Item) -> str:
     """Return the party of a test, see tests/parties.py."""
-    return TIMING if item.get_closest_marker(TIMING) else ORDINARY
+    return next((mark for mark in (TIMING, EVALUATES) if item.get_closest_marker(mark)), ORDINARY)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,7 @@
 """Decide which tests may run at the same time, where several pytest processes (pytest-xdist) share a machine.
 
-Two parties never overlap. Ordinary tests run beside one another, those that evaluate kernels among them: the harness
-has a lock of its own for the moments in which it times, and its verdicts hold on a busy machine, which is what most
-sites measure on. A test that asserts on measured time itself runs alone.
+Three parties never overlap. Ordinary tests run beside one another. Tests that evaluate kernels run beside one another
+too: the harness has a lock of its own for the moments in which it times. A test that measures time runs alone.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-ORDINARY, TIMING = PARTIES = ("ordinary", "timing")
+ORDINARY, EVALUATES, TIMING = PARTIES = ("ordinary", "evaluates", "timing")
 
 
 class Place:

@@ -12,7 +12,7 @@ from celery import Celery
 from runners.harness.devices.device import Device
 from tests import leftovers
 from tests.leftovers import restored
-from tests.parties import ORDINARY, TIMING, Place
+from tests.parties import EVALUATES, ORDINARY, TIMING, Place
 from tests.suite_time import read, report
 
 JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
@@ -47,18 +47,22 @@ def is_admitted_beside(mine: str, others: str, folder: Path, kept: str = "") -> 
     return at_once
 
 
-def test_ordinary_tests_overlap(tmp_path: Path) -> None:
-    assert is_admitted_beside(ORDINARY, ORDINARY, tmp_path)
+@pytest.mark.parametrize("party", [ORDINARY, EVALUATES])
+def test_tests_of_one_party_overlap(party: str, tmp_path: Path) -> None:
+    assert is_admitted_beside(party, party, tmp_path)
 
 
-@pytest.mark.parametrize(("mine", "others"), [(ORDINARY, TIMING), (TIMING, ORDINARY), (TIMING, TIMING)])
-def test_a_timing_and_other_tests_wait_for_each_other(mine: str, others: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mine", "others"),
+    [(ORDINARY, EVALUATES), (EVALUATES, ORDINARY), (TIMING, ORDINARY), (EVALUATES, TIMING), (TIMING, TIMING)],
+)
+def test_tests_of_two_parties_and_timings_wait_for_each_other(mine: str, others: str, tmp_path: Path) -> None:
     assert not is_admitted_beside(mine, others, tmp_path)
 
 
 def test_a_place_is_kept_between_two_tests_of_a_party_and_given_up_for_another(tmp_path: Path) -> None:
-    assert not is_admitted_beside(TIMING, ORDINARY, tmp_path, kept=ORDINARY)
-    assert is_admitted_beside(ORDINARY, TIMING, tmp_path, kept=ORDINARY)
+    assert not is_admitted_beside(EVALUATES, ORDINARY, tmp_path, kept=ORDINARY)
+    assert is_admitted_beside(EVALUATES, ORDINARY, tmp_path, kept=EVALUATES)
 
 
 def test_a_module_that_leaves_a_variable_a_celery_application_or_a_lock_behind_fails(
