@@ -23,6 +23,7 @@ BOUNDED = {
     r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)": "the first 200 characters of a gain",
     r"^(?P<rest>.*?)(?P<last>[A-Za-z0-9]+)$": "a search of 200 characters at most",
     r"(`{3,})suggestion[ \t]*": "matches a whole line",
+    r"(?P<queue>[\w.-]{1,60})\s+(?P<digest>[0-9a-f]{64})(?:\s+(?P<name>[\w.@-]{1,100}))?": "matches a whole line",
     r"([a-z]+)(\d+)": "matches a whole word of a key",
     r"\d+_.+\.py": "matches a whole file name",
     r"(?:.*/)?level(\d+)/(\d+)_[^/]*$": "matches from the start of a problem's name",

@@ -279,16 +279,18 @@ finally:
     ),
     "takes memory through many processes": Attack(
         """
-children = []
+children, (taken, told) = [], os.pipe()
 for _ in range(4):
     pid = os.fork()
     if pid == 0:
-        block = bytearray(100 << 20); block[::4096] = b'x' * len(block[::4096]); time.sleep(20); os._exit(0)
+        block = bytearray(100 << 20); block[::4096] = b'x' * len(block[::4096])
+        os.write(told, b'x'); time.sleep(60); os._exit(0)
     children.append(pid)
+for _ in children: os.read(taken, 1)
 time.sleep(1)
 for pid in children: os.kill(pid, signal.SIGKILL)
 escaped()""",
-        limits=ResourceLimits(wall_s=10, memory_bytes=200 << 20),
+        limits=ResourceLimits(wall_s=40, memory_bytes=200 << 20),
     ),
     "takes memory through its scratch directory": Attack(
         """
@@ -388,7 +390,7 @@ escaped()""",
 end = time.process_time() + 1.4
 while time.process_time() < end: pass
 escaped()""",
-        limits=ResourceLimits(wall_s=20, cpu_s=1),
+        limits=ResourceLimits(wall_s=60, cpu_s=1),
     ),
     "prints without end": Attack(
         """
@@ -511,7 +513,7 @@ def attack_outside(attack: Attack, given: dict[str, Any], scratch: Path) -> str:
         env={**os.environ, "TMPDIR": str(scratch)},
         capture_output=True,
         close_fds=False,
-        timeout=30,
+        timeout=120,
         cwd=scratch,
     )
     return done.stdout.decode() + done.stderr.decode()[-500:]
