@@ -69,7 +69,7 @@ def test_cases_stand_before_the_source_and_both_verdicts_side_by_side(pages: Cli
     page = page_of(pages, "kernel_page", finished.pk, kernel.number)
     assert page.index('id="cases-title"') < page.index('id="source-title"')
     tiles = page[page.index('<dl class="tiles">') :].split("<dt>")
-    assert tiles[1].startswith("Against torch_eager") and tiles[2].startswith("Against its parent")
+    assert tiles[1].startswith("Against torch eager") and tiles[2].startswith("Against its parent")
 
 
 def test_a_kernel_leads_to_its_neighbours_and_the_last_has_no_next(pages: Client, finished: Run) -> None:

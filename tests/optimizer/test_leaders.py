@@ -152,7 +152,7 @@ def test_the_leaders_are_settled_together_in_cold_processes(monkeypatch: pytest.
     client = Client()
     client.force_login(make_user(run.team))
     page = client.get(f"/runs/{run.pk}/kernels/{run.best_kernel.number}/").content.decode()
-    assert tile(page, "Against torch_eager").startswith("2.04×"), "the kernel's page states the settled figure too"
+    assert tile(page, "Against torch eager").startswith("2.04×"), "the kernel's page states the settled figure too"
 
 
 def test_as_many_are_settled_as_the_setting_says_and_the_jobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
