@@ -14,7 +14,7 @@ FACTOR = 8
 NEGLIGIBLE_S = 0.02
 ATTEMPTS = 4
 # A neighbour that fills the caches makes the longer text slower than its length does.
-MEASUREMENTS = 3
+MEASUREMENTS = 8
 
 Reader = Callable[[str], object]
 
