@@ -15,7 +15,7 @@ from django.test import Client
 
 from optimizer.models import Kernel, Run, Team, TeamRole, User
 from tests.driven_runs import make_finished_run
-from tests.factories import make_run, make_team, make_user
+from tests.factories import make_run, make_team, make_user, store_problems_and_targets
 from tests.llm_server import LlmServer, llm_server
 from tests.optimizer.clients import Call, caller_of
 
@@ -85,3 +85,9 @@ def server() -> Iterator[LlmServer]:
     """Run a language model's server that answers what it is told to."""
     with llm_server() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def shipped_problems(module_rows: None) -> None:
+    """Store the shipped problems once for the module: they take longer than most tests."""
+    store_problems_and_targets()

@@ -53,16 +53,9 @@ from tests.factories import (
     failed_result,
     fake_evaluate,
     make_user,
-    store_problems_and_targets,
 )
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module", autouse=True)
-def problems(module_rows: None) -> None:
-    """Store the shipped problems once for the module: they take longer than most tests."""
-    store_problems_and_targets()
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("shipped_problems")]
 
 
 def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(

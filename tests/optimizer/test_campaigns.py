@@ -49,16 +49,9 @@ from tests.factories import (
     correct_result,
     failed_result,
     fake_evaluate,
-    store_problems_and_targets,
 )
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module", autouse=True)
-def problems(module_rows: None) -> None:
-    """Store the shipped problems once for the module: they take longer than most tests."""
-    store_problems_and_targets()
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("shipped_problems")]
 
 
 def test_every_combination_runs_once_and_is_settled_against_every_baseline(team: Team, member: User) -> None:

@@ -35,6 +35,11 @@ def up(var: Path, prefix: Sequence[str] = (), **variables: str) -> subprocess.Co
     return subprocess.run(command, env=environment(var) | variables, capture_output=True, text=True, timeout=60)
 
 
+def over_tmpfs(folder: Path, options: str) -> list[str]:
+    """Return the prefix for a command that finds an empty file system of its own in that folder."""
+    return ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {options} tmpfs {folder} && exec "$@"', "sh"]
+
+
 def as_nobody() -> list[str]:
     """Return the prefix for a command of another user, who must be able to read this Python."""
     prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
@@ -90,16 +95,14 @@ def test_a_user_whose_home_is_read_only_and_whose_path_has_a_hidden_folder_gets_
 
 @as_root
 def test_a_full_disk_is_named_before_anything_is_written(folder: Path) -> None:
-    inner = f'mount -t tmpfs -o size=20m tmpfs {folder} && exec "$@"'
-    done = up(folder / "var", ["unshare", "--mount", "sh", "-c", inner, "sh"])
+    done = up(folder / "var", over_tmpfs(folder, "size=20m"))
     assert "MB are free in" in refusal(done)
     assert "name another folder with KERNELSCI_VAR" in done.stderr
 
 
 @as_root
 def test_a_disk_without_a_single_byte_is_named_too(folder: Path) -> None:
-    inner = f'mount -t tmpfs -o size=4k,nr_inodes=1 tmpfs {folder} && exec "$@"'
-    done = up(folder / "var", ["unshare", "--mount", "sh", "-c", inner, "sh"])
+    done = up(folder / "var", over_tmpfs(folder, "size=4k,nr_inodes=1"))
     assert "cannot be written: No space left on device. Free some space" in refusal(done)
 
 
@@ -107,8 +110,7 @@ def test_a_disk_without_a_single_byte_is_named_too(folder: Path) -> None:
 def test_a_folder_for_temporary_files_that_runs_no_program_is_named(folder: Path) -> None:
     temporary = folder / "noexec"
     temporary.mkdir()
-    inner = f'mount -t tmpfs -o noexec tmpfs {temporary} && exec "$@"'
-    done = up(folder / "var", ["unshare", "--mount", "sh", "-c", inner, "sh"], TMPDIR=str(temporary))
+    done = up(folder / "var", over_tmpfs(temporary, "noexec"), TMPDIR=str(temporary))
     assert f"{temporary} is mounted noexec: set TMPDIR to another folder" in refusal(done)
 
 
@@ -116,8 +118,7 @@ def test_a_folder_for_temporary_files_that_runs_no_program_is_named(folder: Path
 def test_a_folder_for_temporary_files_without_room_is_named(folder: Path) -> None:
     temporary = folder / "full"
     temporary.mkdir()
-    inner = f'mount -t tmpfs -o size=8m tmpfs {temporary} && exec "$@"'
-    done = up(folder / "var", ["unshare", "--mount", "sh", "-c", inner, "sh"], TMPDIR=str(temporary))
+    done = up(folder / "var", over_tmpfs(temporary, "size=8m"), TMPDIR=str(temporary))
     assert f"8 MB are free in {temporary}, 100 MB are needed: free some, or set TMPDIR" in refusal(done)
 
 
