@@ -58,7 +58,7 @@ suite-time: install-dev  ## where the time of the last `make test` went, by part
 
 .PHONY: axe
 axe:  # axe-core checks the pages' accessibility; without npm its tests are left out and named
-	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || $(NPM) ci --silent --prefix tests/browser
+	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || { cd tests/browser && npm ci --silent; }
 
 lint: install-dev  ## style, likely bugs, and who may import whom (docs/development.md)
 	$(BIN)/ruff check $(CHECKED)

@@ -7,9 +7,9 @@
 
 Each machine is a folder that is entered by chroot, in namespaces of its own. It begins with what debootstrap calls
 minbase, and make. The first `make start` must refuse, and its one command must mend everything; the second must end at
-a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to the table of
-docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there. Standard library
-only. Needs root, debootstrap, and minutes.
+a page, in a folder whose name has a space and a letter outside ASCII; then `make check` must pass. One line a machine
+is added to the table of docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that
+are there. Standard library only. Needs root, debootstrap, and minutes.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ class Result:
     megabytes: int = 0
     torch: str = ""
     servers: str = ""
+    check: str = "not tried"
 
     def row(self) -> str:
         """Return the line of the report's table."""
         verdict = f"{self.verdict_s} s" if self.verdict_s is not None else "not tried"
         cells = [
             self.machine, self.python, self.torch, self.servers, f"{self.installed_s} s", f"{self.page_s} s",
-            f"{self.processor_s} s", verdict, f"{self.second_s} s", f"{self.megabytes:,} MB",
+            f"{self.processor_s} s", verdict, f"{self.second_s} s", f"{self.megabytes:,} MB", self.check,
             f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
         ]  # fmt: skip
         return "| " + " | ".join(cells) + " |"
@@ -231,6 +232,18 @@ def facts(here: Machine, result: Result) -> None:
     result.servers += f", {redis[1]} ({redis[2]})" if redis else f", {found['Redis']}"
 
 
+def checked(here: Machine, options: argparse.Namespace) -> str:
+    """Run `make check` and return its seconds, installing included, and what pytest counted. Prints what failed."""
+    begin = time.monotonic()
+    said = here.run(f"cd '{CLONE}' && make check {options.make} && echo ALL SOUND", check=False)
+    took = f"{time.monotonic() - begin:.0f} s"
+    counted = re.findall(r"^\D{0,20}((?:\d+ failed, )?\d+ passed.*) in [\d.]+s", said, re.MULTILINE)
+    if said.rstrip().endswith("ALL SOUND"):
+        return f"{took}: {counted[-1] if counted else 'passed'}"
+    print(said[-12_000:], flush=True)
+    return f"{took}: **failed**{': ' + counted[-1] if counted else ''}"
+
+
 def attempt(suite: str, options: argparse.Namespace) -> Result:
     """Try one distribution."""
     with machine(suite, options) as here:
@@ -240,6 +253,8 @@ def attempt(suite: str, options: argparse.Namespace) -> Result:
         result.page_s = start(here, options, result)
         result.second_s = start(here, options, result)
         facts(here, result)
+        if options.check:
+            result.check = checked(here, options)
         return result
 
 
@@ -260,6 +275,7 @@ def main() -> int:
     parser.add_argument("--environment", action="append", default=[], metavar="NAME", help="variable to hand on")
     parser.add_argument("--make", default="", help="arguments of make, such as TORCH_INDEX=none")
     parser.add_argument("--no-verdict", dest="verdict", action="store_false", help="stop at the page")
+    parser.add_argument("--no-check", dest="check", action="store_false", help="leave out `make check`")
     options = parser.parse_args()
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         sys.exit("benchmarks.fresh needs root and debootstrap: apt-get install debootstrap")

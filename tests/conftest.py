@@ -14,7 +14,7 @@ import os
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,8 @@ from tests.browser.axe import AXE
 from tests.browser.chromium import LAUNCH, PROGRAM, SHELL
 from tests.flushing import use_deletes
 from tests.leftovers import restored
-from tests.parallel import GroupScheduling, write_groups
-from tests.parties import EVALUATES, ORDINARY, TIMING, Place
+from tests.parallel import GroupScheduling, spread, write_groups
+from tests.parties import ORDINARY, TIMING, Place
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Imports and collected tests stay, so that collecting garbage among them is in vain.
@@ -75,6 +75,8 @@ PLACE = Place(TEST_VAR)
 HASTY = ("fsync", "synchronous_commit", "full_page_writes")
 # Nor does it compile queries of tables that hold a handful of rows.
 NOT_WORTH_IT = ("jit",)
+# The mark of tests that build, check and time kernels.
+EVALUATES = "evaluates"
 left_out: Counter[str] = Counter()
 
 
@@ -109,9 +111,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
     yield
     items.sort(key=order_of)
+    early = [item for item in items if not comes_last(item)]
+    evaluating = [item for item in early if item.get_closest_marker(EVALUATES)]
+    others = [item for item in early if not item.get_closest_marker(EVALUATES)]
+    items[:] = spread(evaluating, others, own_group_of) + items[len(early) :]
+    refuse_commits_after_shared_rows(items)
     if IS_ONE_OF_SEVERAL:
-        together = [item for item in items if item.get_closest_marker("split") is None]
-        write_groups(TEST_VAR, {item.nodeid: group_of(item) for item in together})
+        write_groups(TEST_VAR, {item.nodeid: own_group_of(item) for item in items})
 
 
 @pytest.hookimpl(trylast=True)
@@ -134,8 +140,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduler
 
 
+def refuse_commits_after_shared_rows(items: Sequence[pytest.Item]) -> None:
+    """Raise UsageError where a test that commits follows one that shares rows in its module.
+
+    The transaction around the shared rows is still open then, and emptying the tables would wait for it for ever.
+    """
+    sharing: dict[Path, str] = {}
+    for item in items:
+        if "module_rows" in getattr(item, "fixturenames", ()):
+            sharing.setdefault(item.path, item.name)
+        elif commits(item) and item.path in sharing:
+            raise pytest.UsageError(
+                f"{item.nodeid} commits and comes after {sharing[item.path]}, which shares rows"
+            )
+
+
+def commits(item: pytest.Item) -> bool:
+    """Return whether a test's rows are committed, so that the tables are emptied after it."""
+    mark = item.get_closest_marker("django_db")
+    asked = mark is not None and (mark.kwargs.get("transaction") or any(mark.args[:1]))
+    return bool(asked or {"transactional_db", "live_server"} & set(getattr(item, "fixturenames", ())))
+
+
+def own_group_of(item: pytest.Item) -> str:
+    """Name the tests that stay in one process with this one; a test marked `split` is a group of its own."""
+    return group_of(item) if item.get_closest_marker("split") is None else item.nodeid
+
+
 def group_of(item: pytest.Item) -> str:
-    """Name the tests that stay in one process: those of a file that are run at the same stage, see `order_of`."""
+    """Name the tests of the same file that are run at the same stage, see `order_of`."""
     stage = [mark for mark in ("browser", TIMING, EVALUATES) if item.get_closest_marker(mark)]
     return "-".join([item.path.relative_to(HERE).with_suffix("").as_posix(), *stage])
 
@@ -143,20 +176,24 @@ def group_of(item: pytest.Item) -> str:
 def order_of(item: pytest.Item) -> tuple[bool, ...]:
     """Return the key by which tests are sorted; tests that are alike keep their order.
 
-    Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
-    come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
-    a whole site mostly waits, and comes first, beside tests that compute; then what is slow, then what starts programs,
-    so that no process is left with it at the end. In a file, tests that share rows (`module_rows`) follow those that
-    expect none.
+    Timings come late. Browsers come last, because Playwright leaves an event loop running in which no other test could
+    start its own. What starts a whole site mostly waits, and comes first, beside tests that compute; then what is slow,
+    then what starts programs, so that no process is left with it at the end. In a file, tests that share rows
+    (`module_rows`) follow those that expect none. Evaluations are spread between the others afterwards.
     """
-    last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING, EVALUATES)]
+    last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING)]
     first = [item.get_closest_marker(mark) is None for mark in ("site", "slow", "processes")]
     return (*last, *first, "module_rows" in getattr(item, "fixturenames", ()))
 
 
+def comes_last(item: pytest.Item) -> bool:
+    """Return whether a test follows those that may run beside anything."""
+    return any(item.get_closest_marker(mark) for mark in ("browser", TIMING))
+
+
 def party_of(item: pytest.Item) -> str:
     """Return the party of a test, see tests/parties.py."""
-    return next((mark for mark in (TIMING, EVALUATES) if item.get_closest_marker(mark)), ORDINARY)
+    return TIMING if item.get_closest_marker(TIMING) else ORDINARY
 
 
 @pytest.hookimpl(wrapper=True)

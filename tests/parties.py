@@ -1,7 +1,8 @@
 """Decide which tests may run at the same time, where several pytest processes (pytest-xdist) share a machine.
 
-Three parties never overlap. Ordinary tests run beside one another. Tests that evaluate kernels run beside one another
-too: the harness has a lock of its own for the moments in which it times. A test that measures time runs alone.
+Two parties never overlap. Ordinary tests run beside one another, those that evaluate kernels among them: the harness
+has a lock of its own for the moments in which it times, and its verdicts must hold beside other work. A test that
+asserts on measured time runs alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-ORDINARY, EVALUATES, TIMING = PARTIES = ("ordinary", "evaluates", "timing")
+ORDINARY, TIMING = PARTIES = ("ordinary", "timing")
 
 
 class Place:

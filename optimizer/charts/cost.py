@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from optimizer.charts import style
 from optimizer.charts.hypotheses import COLOURS, SYMBOLS
 from optimizer.queries.cost import Cost, RunCost
+from optimizer.search import strategy_title
 
 AXES: dict[Cost, str] = {
     "usd": "US dollars",
@@ -54,7 +55,7 @@ def _points(runs: Sequence[RunCost], strategy: str, n: int, axis: Cost) -> go.Sc
         x=[one.spent(axis) for one in runs],
         y=[one.speedup for one in runs],
         text=[f"#{one.run} {style.label(one.title, 40)}" for one in runs],
-        name=style.label(strategy, 30),
+        name=style.label(strategy_title(strategy), 30),
         mode="markers",
         marker={"size": 9, "symbol": SYMBOLS[n % len(SYMBOLS)], "color": COLOURS[n % len(COLOURS)]},
         error_y={

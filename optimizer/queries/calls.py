@@ -30,9 +30,14 @@ class CallLine:
         return CallState(self.call.state).tone
 
     @property
+    def is_recorded(self) -> bool:
+        """Return whether the answer comes from a recorded run instead of a model."""
+        return bool(self.call.transport.get("recorded"))
+
+    @property
     def cost(self) -> str:
         """Return the cost in words: an unknown price is called unknown, and a recorded answer costs nothing."""
-        if self.call.transport.get("recorded"):
+        if self.is_recorded:
             return "recorded"
         if self.call.cost_usd is not None:
             return f"${self.call.cost_usd:.4f}"
@@ -86,6 +91,7 @@ def _call_round(name: str, calls: Sequence[LlmCall]) -> CallRound:
     for call in calls:
         attempts.setdefault(call.key, []).insert(0, line_of(call))
     lines = [line for row in attempts.values() for line in row]
+    answered = [line for line in lines if line.call.state == CallState.ANSWERED]
     total = {
         "count": len(lines),
         "retries": len(lines) - len(attempts),
@@ -93,6 +99,7 @@ def _call_round(name: str, calls: Sequence[LlmCall]) -> CallRound:
         "prompt": sum(line.call.prompt_tokens or 0 for line in lines),
         "answer": sum(line.call.answer_tokens or 0 for line in lines),
         "usd": sum((line.call.cost_usd or Decimal(0) for line in lines), Decimal(0)),
+        "all_recorded": bool(answered) and all(line.is_recorded for line in answered),
     }
     questions = [Question(row[0], row[1:]) for row in attempts.values()]
     return CallRound(name, questions, total, sum(line.seconds or 0.0 for line in lines))
@@ -107,13 +114,14 @@ def line_of(call: LlmCall) -> CallLine:
 
 
 def totals_of(calls: QuerySet[LlmCall]) -> dict[str, Any]:
-    """Sum count, tokens and dollars, and count the answers without a known price."""
+    """Sum count, tokens and dollars, and count the recorded answers and those without a known price."""
     spent = Q(prompt_tokens__isnull=False)
     found = calls.aggregate(
         count=Count("pk"),
         prompt=Sum("prompt_tokens", default=0),
         answer=Sum("answer_tokens", default=0),
         usd=Sum("cost_usd", default=Decimal(0)),
+        recorded=Count("pk", filter=Q(transport__recorded=True)),
         unpriced=Count("pk", filter=spent & Q(cost_usd=None)),
         uncertain=Count("pk", filter=Q(state=CallState.UNCERTAIN)),
     )

@@ -14,9 +14,10 @@ from statistics import median
 from django.db.models import Q, QuerySet
 
 from optimizer.models import Evaluation, EvaluationStatus, Run
-from optimizer.queries.earlier_runs import others_of_its_campaign
+from optimizer.queries.earlier_runs import others_of_its_campaign, shared
 from runners.job import Effort
 
+MOST_RUNS = 100  # newest runs that are looked at
 MOST = 40  # newest evaluations of a group that are looked at
 FEWEST = 6  # evaluations from which a line is fitted; with fewer, the median is all that is known
 
@@ -54,20 +55,18 @@ def device_time_of(run: Run) -> DeviceTime | None:
 
 
 def on_the_same(run: Run) -> QuerySet[Evaluation]:
-    """Return the evaluations of the team on the run's problem version and target, of runs that its readers may see.
+    """Return the evaluations of the team's newest runs on the run's problem version and target.
 
-    The other runs of its campaign are left out, since they must not learn from each other.
+    They are of runs that its readers may see. The other runs of its campaign are left out, since they must not learn
+    from each other.
     """
-    shown = Q(kernel__run__is_private=False) | Q(kernel__run=run)
-    if run.is_private and run.created_by_id is not None:
-        shown |= Q(kernel__run__created_by=run.created_by_id)
-    found = Evaluation.objects.filter(
-        shown,
-        kernel__run__team=run.team_id,
-        kernel__run__problem_version=run.problem_version_id,
-        target=run.target_id,
-    )
-    return found.exclude(kernel__run__in=others_of_its_campaign(run))
+    shown = shared(run) | Q(pk=run.pk)
+    like = Run.objects.filter(
+        shown, team=run.team_id, problem_version=run.problem_version_id, target=run.target_id
+    ).exclude(pk__in=others_of_its_campaign(run))
+    # Their ids are fetched first: in one query PostgreSQL reads the kernels of all runs there are.
+    newest = list(like.order_by("-pk").values_list("pk", flat=True)[:MOST_RUNS])
+    return Evaluation.objects.filter(kernel__run__in=newest, target=run.target_id)
 
 
 def _ended(found: QuerySet[Evaluation], effort: Effort) -> list[tuple[float, float]]:
@@ -75,7 +74,9 @@ def _ended(found: QuerySet[Evaluation], effort: Effort) -> list[tuple[float, flo
     timed = found.filter(effort=effort.value, status=EvaluationStatus.CORRECT, device_s__gt=0, time_us__gt=0)
     # A duplicate has held no device.
     own = timed.filter(copied_from=None)
-    return [(s, us) for s, us in own.order_by("-pk").values_list("device_s", "time_us")[:MOST] if us is not None]
+    # By run and number, which an index gives; by their own number, PostgreSQL reads evaluations of all runs.
+    newest = own.order_by("-kernel__run", "-kernel__number", "-pk")[:MOST]
+    return [(s, us) for s, us in newest.values_list("device_s", "time_us") if us is not None]
 
 
 def _fitted(rows: Sequence[tuple[float, float]], confirmations: Sequence[float], source: str) -> DeviceTime:

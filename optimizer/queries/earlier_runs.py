@@ -31,11 +31,16 @@ def shared_with(run: Run) -> QuerySet[Run]:
     A private run shares with nobody but the private runs of the same person, and the runs of a campaign not with each
     other.
     """
+    like = Run.objects.filter(shared(run), team=run.team_id, objective=run.objective)
+    return like.exclude(pk__in=others_of_its_campaign(run)).exclude(pk=run.pk)
+
+
+def shared(run: Run) -> Q:
+    """Return the condition on runs that everybody who sees this run may see as well."""
     shown = Q(is_private=False)
     if run.is_private and run.created_by_id is not None:
         shown |= Q(created_by=run.created_by_id)
-    like = Run.objects.filter(shown, team=run.team_id, objective=run.objective)
-    return like.exclude(pk__in=others_of_its_campaign(run)).exclude(pk=run.pk)
+    return shown
 
 
 def others_of_its_campaign(run: Run) -> QuerySet[CampaignCell, int | None]:

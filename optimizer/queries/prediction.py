@@ -84,10 +84,11 @@ def _model_before(kernel: Kernel) -> TimeModel | None:
 
 
 def _fitted(found: QuerySet[Evaluation]) -> TimeModel | None:
-    """Return the model of the newest correct evaluations among these."""
+    """Return the model of the newest kernels whose first evaluation is among these and correct."""
     correct = found.filter(status=EvaluationStatus.CORRECT, unconfirmed=False).exclude(time_us=None)
     # Only the resources are read: results hold assembly too, which is long.
-    rows = list(correct.order_by("-pk").values_list("result__build__kernels", "time_us")[:MOST])
+    newest = correct.order_by("-first_of__run", "-first_of__number")[:MOST]
+    rows = list(newest.values_list("result__build__kernels", "time_us"))
     builds = [(figures_of_build(_report(kernels)), time_us) for kernels, time_us in reversed(rows) if time_us]
     return TimeModel.fit([figures for figures, _ in builds], [time_us for _, time_us in builds])
 

@@ -21,7 +21,7 @@ FLAG_WORDS: dict[str, str] = {
     Flag.SYNCHRONISES: "The call waits for the device inside: judged by call time.",
     Flag.HOST_BOUND: "Limited by the host's launches; device time alone would hide this.",
     Flag.OVERWRITES_OUTPUT: "Every call returns the same memory: copy an output before the next call if you keep it. "
-    "Call time contains that copy.",
+    "Its time contains that copy, except device time on a GPU; a kernel that returns new tensors needs none.",
     Flag.SLOW_REFERENCE: "The reference loops in Python; the speedup says little about the kernel.",
 }
 # Ratio of call time to device time from which a case counts as limited by the host.

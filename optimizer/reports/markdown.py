@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from optimizer.models import EvaluationStatus, Kernel
 from optimizer.queries.timing import CaseRow, notes_of, roofline_text
 from optimizer.reports.facts import Facts
+from optimizer.search import strategy_title
 from optimizer.text.case_names import given_words
 from optimizer.text.markdown import fenced
 from runners.job import CaseResult
@@ -35,7 +36,7 @@ def _head(facts: Facts) -> str:
 
 def _outcome(facts: Facts) -> str:
     run = facts.run
-    rows = [("Strategy", run.strategy), ("State", run.state_choice.label), ("Reason", run.stop_reason),
+    rows = [("Strategy", strategy_title(run.strategy)), ("State", run.state_choice.label), ("Reason", run.stop_reason),
             ("Evaluations", run.spent_evaluations), ("Active minutes", f"{run.elapsed_s() / 60:.1f}"),
             ("Model tokens", run.spent_tokens), ("US dollars", f"{run.spent_usd:.4f}"), ("Seed", run.seed)]  # fmt: skip
     rows += [("Optimised", run.get_objective_display())] if facts.has_call or run.objective == "call" else []

@@ -32,6 +32,11 @@ def settings_in_force(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]
         return dict(given)
 
 
+def strategy_title(name: str) -> str:
+    """Return a strategy's title; one that is no longer known keeps its name."""
+    return strategy_titles().get(name, name)
+
+
 def strategy_titles() -> dict[str, str]:
     """Return title by name, in the registry's order."""
     return {name: strategy.title for name, strategy in STRATEGIES.items()}

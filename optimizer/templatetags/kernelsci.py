@@ -18,6 +18,7 @@ from django.utils.text import Truncator
 
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
 from optimizer.queries.timing import roofline_text
+from optimizer.search import strategy_title
 from optimizer.text.case_names import given_words, inputs_words
 from optimizer.text.hostile_text import plain_log
 from optimizer.views.theme import THEMES, theme_of
@@ -27,6 +28,7 @@ register = template.Library()
 register.filter("plain_log", plain_log)
 register.filter("given_words", given_words)
 register.filter("inputs_words", inputs_words)
+register.filter("strategy_title", strategy_title)
 
 NOTHING = "–"
 TITLE_CHARS = 80

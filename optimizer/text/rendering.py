@@ -59,6 +59,8 @@ def markdown(text: str, people: Collection[str]) -> str:
         _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}),
         tags=_TAGS,
         attributes={"a": {"href", "title"}, "th": set(), "td": set()},
+        # Long lines scroll; only what takes the focus can be scrolled with the keyboard.
+        set_tag_attribute_values={"pre": {"tabindex": "0"}},
         url_schemes={"http", "https"},
         link_rel="noopener noreferrer nofollow",
     )

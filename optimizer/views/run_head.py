@@ -8,7 +8,7 @@ from optimizer.access import may
 from optimizer.models import Follow, Run, RunState, User
 from optimizer.queries.run_status import status_of
 from optimizer.runs.budget import exhausted
-from optimizer.search import STRATEGIES, strategy_titles
+from optimizer.search import STRATEGIES, strategy_title
 
 # Address name and label of each page of a run, in the order of the tabs.
 TABS = (
@@ -29,7 +29,7 @@ def head_context(run: Run, user: User, tab: str) -> dict[str, Any]:
         "run": run,
         "tab": tab,
         "tabs": [(name, label) for name, label in TABS if _is_shown(run, name, tab)],
-        "strategy_title": strategy_titles().get(run.strategy, run.strategy),
+        "strategy_title": strategy_title(run.strategy),
         "follows": Follow.objects.filter(user=user, run=run).exists(),
         "may_hide": run.created_by_id == user.pk or may(user, run, "own"),
         **actions_context(run, user),

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from optimizer.forms.run_filter import COLUMNS, DEFAULT_SORT, RunFilterForm, ordered
 from optimizer.models import Run
-from optimizer.search import strategy_titles
+from optimizer.search import strategy_title, strategy_titles
 from optimizer.views.frame import in_current_team
 from optimizer.views.saved_views import views_of
 from optimizer.views.signed_in import user_of
@@ -68,7 +68,7 @@ def _group_of(run: Run, group: str) -> str:
     if group == "tag":
         return ", ".join(run.tags) or "No tag"
     if group == "strategy":
-        return strategy_titles().get(run.strategy, run.strategy)
+        return strategy_title(run.strategy)
     return {"problem": run.problem_version.problem.title, "target": run.target.title}.get(group, "")
 
 

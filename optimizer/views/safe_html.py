@@ -47,7 +47,7 @@ def markdown(text: str, people: Collection[str] = ()) -> SafeString:
     try:
         html = RENDERER.render("markdown", text, sorted(people))
     except RenderingError:
-        return mark_safe(f"<pre>{escape(text)}</pre>")  # noqa: S308  # escaped
+        return mark_safe(f'<pre tabindex="0">{escape(text)}</pre>')  # noqa: S308  # escaped
     return mark_safe(str(html))  # noqa: S308  # sanitised by nh3
 
 

@@ -32,7 +32,8 @@ class Caller:
     as a wrong output.
 
     A callee that returns the same memory each time loses a call's outputs with the next one, as its user would. They
-    are copied after each call then, outside the clock of single and held calls and inside that of a loop.
+    are copied after each call then: on a GPU outside the clock of single and held calls and inside that of a loop, on a
+    CPU by the callee itself, inside its clock.
     """
 
     def __init__(self, callee: Callee) -> None:
@@ -96,9 +97,10 @@ class Caller:
         return find is not None and find([prepared for prepared, _ in self._pending])
 
     def _save(self, number: int) -> None:
-        """Copy the outputs of a pending call if the next one would overwrite them."""
-        if getattr(self._callee, "overwrites", False) and number < len(self._pending) - 1:
-            self._callee.save(self._pending[number][0])
+        """Copy the outputs of a pending call if the next one would overwrite them, and the callee has not."""
+        save: Any = getattr(self._callee, "save", None)
+        if save is not None and self._callee.overwrites and number < len(self._pending) - 1:
+            save(self._pending[number][0])
 
     def _lay(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
         self.forget()  # frees what was returned, so that every side allocates from memory that was used before

@@ -57,9 +57,14 @@ def test_pages_show_plain_what_takes_too_long() -> None:
     lines = source_lines(BLANK_LINES + "\n<script>", "cpp")
     assert lines[-1].html == "&lt;script&gt;" and len(lines) == 40_002
     shown = markdown(LISTS + "<script>")
-    assert shown.startswith("<pre>- a\n") and "<script>" not in shown
+    assert shown.startswith('<pre tabindex="0">- a\n') and "<script>" not in shown
     assert 'class="' in source_lines("int a;", "cpp")[0].html
     RENDERER.close()
+
+
+def test_a_code_block_can_be_scrolled_with_the_keyboard() -> None:
+    assert '<pre tabindex="0"><code>a long line' in markdown("Text\n\n```\na long line\n```")
+    assert "tabindex" not in markdown('<pre tabindex="7">`x`</pre>').replace("&lt;pre tabindex", "")
 
 
 def test_the_child_has_none_of_the_sites_secrets(renderer, monkeypatch) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, expect
 
 from optimizer.models import Membership, Team, TeamRole, User
 from tests.factories import make_team
 from tests.site import served
 
 PASSWORD = "correct horse"
+# Playwright's five seconds are too short where other tests fill the processors; whoever is answered waits no longer.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")

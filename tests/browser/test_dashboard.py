@@ -34,7 +34,7 @@ def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Vis
         page.get_by_label("Answered by").first.select_option("local")
         page.get_by_role("button", name="Test the provider for all roles").click()
         # The first check in a server loads the client library.
-        expect(page.locator(".check-said").first).to_contain_text("structured output works", timeout=15_000)
+        expect(page.locator(".check-said").first).to_contain_text("structured output works")
     page.get_by_label("Guidance").fill("Use LDS.")
     page.get_by_role("button", name="Link to this form").click()
     assert "strategy=scientist" in page.url and "guidance=Use" in page.url and "csrf" not in page.url
@@ -60,7 +60,7 @@ def test_a_worker_and_its_log_come_and_go_without_a_reload(visit: Visit, team: T
     JobLog.objects.create(job=job, fence=1, seq=1, text="case 3 of 9")
     expect(page.locator("[data-connection]")).to_have_text("Live")
     broadcast(run.pk, "log", job=job.pk, fence=1, seq=1)
-    expect(page.locator(".worker")).to_contain_text("case 3 of 9", timeout=10_000)
+    expect(page.locator(".worker")).to_contain_text("case 3 of 9")
 
 
 def test_what_an_agent_writes_appears_as_it_comes(visit: Visit, team: Team) -> None:
@@ -89,7 +89,7 @@ def test_a_person_instructs_the_agents_and_takes_it_back(visit: Visit, team: Tea
     page.get_by_role("button", name="Add guidance").click()
     expect(page.locator(".guidance")).to_contain_text("Try matrix instructions.")
     assert Guidance.objects.standing().get().text == "Try matrix instructions."
-    expect(page.locator("#feed")).to_contain_text("Guidance by", timeout=15_000)
+    expect(page.locator("#feed")).to_contain_text("Guidance by")
     page.get_by_role("button", name="Withdraw").click()
     expect(page.locator(".guidance.withdrawn")).to_have_count(1)
     assert not Guidance.objects.standing().exists()
@@ -119,7 +119,7 @@ def test_ticked_runs_are_tagged_found_by_their_tag_and_compared(visit: Visit, te
         page.get_by_label(f"Select run {run.pk}").check()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare 2 runs")
-    expect(page.locator(".chart-plot .scatterlayer .trace")).to_have_count(2, timeout=15_000)
+    expect(page.locator(".chart-plot .scatterlayer .trace")).to_have_count(2)
     with page.expect_download() as loading:
         page.goto("/".join(page.url.split("/")[:3]) + "/runs/")
         page.get_by_role("link", name="CSV").click()
@@ -143,4 +143,4 @@ def test_the_board_switches_to_calibration(visit: Visit, team: Team) -> None:
     page = visit(f"/runs/{run.pk}/hypotheses/")
     expect(page.locator("svg.range circle")).to_have_count(1)
     page.get_by_role("button", name="Calibration").click()
-    expect(page.locator(".chart-plot")).to_contain_text("designer m", timeout=15_000)
+    expect(page.locator(".chart-plot")).to_contain_text("designer m")

@@ -93,7 +93,7 @@ def about_the_rest(run: Run) -> list[str]:
 
 
 def settled(page: Page) -> Page:
-    expect(page.locator(".chart-plot[data-state='Drawing…']")).to_have_count(0, timeout=15_000)
+    expect(page.locator(".chart-plot[data-state='Drawing…']")).to_have_count(0)
     return page
 
 

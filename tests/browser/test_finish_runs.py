@@ -48,7 +48,7 @@ def test_the_menu_the_first_screen_the_bulk_bar_and_the_question_before_a_stop(v
         box = page.locator(part).bounding_box()
         assert box is not None and box["y"] < 600, part
     expect(page.locator("#workers")).to_have_count(0)
-    expect(page.locator(".chart-plot .scatterlayer .point").first).to_be_visible(timeout=30_000)
+    expect(page.locator(".chart-plot .scatterlayer .point").first).to_be_visible()
     page.get_by_label("Export chart").first.click()
     with page.expect_download() as loading:
         page.get_by_role("button", name="CSV").first.click()

@@ -56,7 +56,7 @@ def test_a_stranger_comes_from_the_first_page_to_a_run_of_their_own_module(
     # what a worker of the queue `build` does; the open page then shows the result by itself
     assert inspect_upload(ProblemUpload.objects.get().pk)
     start = page.get_by_role("button", name="Add and start a run")
-    expect(start).to_be_visible(timeout=15_000)
+    expect(start).to_be_visible()
     expect(page.get_by_text("64 × 256").first).to_be_visible()
     start.click()
     expect(page.get_by_label("Problem")).to_have_value("twice_softmax")
@@ -73,6 +73,6 @@ def test_a_refused_module_is_told_at_the_field_in_the_open_page(visit: Visit, me
     page.get_by_role("button", name="Check problem").click()
     expect(page.get_by_text("Waiting for a runner.")).to_be_visible()
     assert inspect_upload(ProblemUpload.objects.get().pk)
-    expect(page.locator("#id_source_error").first).to_have_text("broken.py: no Model", timeout=15_000)
+    expect(page.locator("#id_source_error").first).to_have_text("broken.py: no Model")
     expect(page.get_by_label("PyTorch module")).to_have_value("print('<b>hello</b>')")
     assert not Problem.objects.filter(slug="broken").exists()

@@ -52,7 +52,7 @@ def test_the_approval_of_an_author_does_not_count(site: str, browser: Browser) -
 
     # the page follows the reviews by itself
     do_publish_review(second, run, kernel, ReviewVerdict.APPROVE)
-    expect(page.get_by_text("Ready to release")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("Ready to release")).to_be_visible()
     page.get_by_role("button", name="Release", exact=True).click()
     expect(page.locator(".title-line .badge").first).to_have_text("Released")
     page.goto(f"{site}/releases/")
@@ -66,11 +66,11 @@ def test_a_removed_member_is_out_of_the_page_they_look_at(site: str, browser: Br
     watching, removed = page_as(browser, site, owner), page_as(browser, site, member)
     watching.goto(f"{site}/runs/{run.pk}/")
     removed.goto(f"{site}/runs/{run.pk}/")
-    expect(watching.locator("#here")).to_have_text(f"Also here: {member}", timeout=15_000)
+    expect(watching.locator("#here")).to_have_text(f"Also here: {member}")
     expect(removed.locator("[data-connection]")).to_have_text("Live")
     do_remove_member(owner, team, member)
-    expect(removed.locator("#run")).to_have_count(0, timeout=15_000)
-    expect(watching.locator("#here")).to_have_text("", timeout=15_000)
+    expect(removed.locator("#run")).to_have_count(0)
+    expect(watching.locator("#here")).to_have_text("")
 
 
 def test_a_guest_joins_by_link_and_hears_of_a_mention_without_a_reload(site: str, browser: Browser) -> None:
@@ -88,7 +88,7 @@ def test_a_guest_joins_by_link_and_hears_of_a_mention_without_a_reload(site: str
     expect(page.locator(".bell b")).to_be_hidden()
     page.wait_for_timeout(500)
     do_say(owner, Place(run), Words("@grace, look at this."))
-    expect(page.locator(".bell b")).to_have_text("1", timeout=15_000)
+    expect(page.locator(".bell b")).to_have_text("1")
     page.get_by_role("link", name="Notifications, 1 unread").click()
     page.get_by_role("button", name="mentioned you").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(str(run))

@@ -74,7 +74,7 @@ def test_a_draft_is_invisible_to_the_other_and_its_publishing_is_seen_live(
     before = others.evaluate("document.body.scrollHeight")
     mine.get_by_label("Request changes").check()
     mine.get_by_role("button", name="Submit review (1)").click()
-    expect(others.locator("#news")).to_contain_text("ada: requests changes, 1 comment", timeout=15_000)
+    expect(others.locator("#news")).to_contain_text("ada: requests changes, 1 comment")
     assert others.evaluate("document.body.scrollHeight") == before, "nothing moves under the reader"
     others.locator("#news").get_by_role("link", name="Show").click()
     expect(others.locator(".thread")).to_contain_text("Why 51?")
@@ -96,7 +96,7 @@ def test_a_thread_follows_into_the_third_generation_and_is_resolved_there_for_ev
     carried.get_by_role("button", name="Resolve").click()
     expect(others.locator("tr.said.new")).to_have_count(0)
     expect(others.locator("tr.said.old [data-state]")).to_have_text("Resolved")
-    expect(mine.locator("[data-state]")).to_have_text("Resolved", timeout=15_000)
+    expect(mine.locator("[data-state]")).to_have_text("Resolved")
 
 
 def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_lineage(visit: Visit, run: Run) -> None:
@@ -175,17 +175,17 @@ def test_who_else_reads_a_diff_is_seen_and_a_new_generation_is_a_banner_that_mov
 ) -> None:
     mine = visit(diff_of(kernel))
     others.goto(site + diff_of(kernel))
-    expect(mine.locator("#here")).to_have_text("Also here: grace", timeout=15_000)
-    expect(others.locator("#here")).to_have_text("Also here: ada", timeout=15_000)
+    expect(mine.locator("#here")).to_have_text("Also here: grace")
+    expect(others.locator("#here")).to_have_text("Also here: ada")
     place = "[document.body.scrollHeight, document.getElementById('n50').getBoundingClientRect().top]"
     before = others.evaluate(place)
     third = do_suggest(member, Suggestion(kernel, kernel.source + "int third;\n", "Third", ""))
-    expect(others.locator("#generation")).to_contain_text("has arrived: Third", timeout=15_000)
+    expect(others.locator("#generation")).to_contain_text("has arrived: Third")
     assert others.evaluate(place) == before
     others.locator("#generation").get_by_role("link", name="Load").click()
     expect(others).to_have_url(site + diff_of(third))
     expect(others.locator("table.diff ins")).to_contain_text("third")
-    expect(mine.locator("#here")).to_have_text("", timeout=15_000)
+    expect(mine.locator("#here")).to_have_text("")
 
 
 def test_keys_walk_through_the_changes_and_open_the_list_of_keys(visit: Visit, kernel: Kernel) -> None:

@@ -28,7 +28,7 @@ def seen(page: Page) -> list[int]:
 def expect_all_events(page: Page, run: Run) -> None:
     """Expect every event of the run in the feed, once and in order."""
     run.refresh_from_db()
-    expect(page.locator(f"#feed [data-seq='{run.last_seq}']")).to_have_count(1, timeout=15_000)
+    expect(page.locator(f"#feed [data-seq='{run.last_seq}']")).to_have_count(1)
     assert seen(page) == list(range(1, run.last_seq + 1))
 
 
@@ -47,14 +47,14 @@ def test_sign_in_start_a_run_watch_the_curve_and_open_the_best_kernel(site: str,
 
     run = Run.objects.latest("pk")
     drive(run, rounds=2)
-    expect(page.locator(POINTS).first).to_be_visible(timeout=15_000)
+    expect(page.locator(POINTS).first).to_be_visible()
     early = page.locator(POINTS).count()
     drive(run)
     run.refresh_from_db()
-    expect(page.locator("#run-state")).to_contain_text("Finished", timeout=15_000)
-    expect(page.locator(POINTS)).to_have_count(run.kernels.count(), timeout=15_000)
+    expect(page.locator("#run-state")).to_contain_text("Finished")
+    expect(page.locator(POINTS)).to_have_count(run.kernels.count())
     assert page.locator(POINTS).count() > early
-    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count(), timeout=15_000)
+    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count())
     assert page.evaluate("window.stayed") is True
 
     assert run.best_kernel is not None
@@ -79,7 +79,7 @@ def test_the_feed_has_every_event_once_after_a_lost_connection(visit: Visit, tea
     sockets[0].close()
     drive(run)
     expect_all_events(page, run)
-    expect(page.locator("[data-connection]")).to_have_text("Live", timeout=15_000)
+    expect(page.locator("[data-connection]")).to_have_text("Live")
     assert len(sockets) > 1
 
 
@@ -96,7 +96,7 @@ def test_live_updates_move_nothing_under_the_reader(visit: Visit, team: Team, pa
     run = make_run(team, budget=Budget(evaluations=8))
     drive(run, rounds=2)
     visit(f"/runs/{run.pk}/")
-    expect(page.locator(POINTS).first).to_be_visible(timeout=15_000)
+    expect(page.locator(POINTS).first).to_be_visible()
     page.evaluate(
         """() => { window.shifted = 0; window.movers = [];
         new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
@@ -106,7 +106,7 @@ def test_live_updates_move_nothing_under_the_reader(visit: Visit, team: Team, pa
           .observe({ type: "layout-shift" }); }"""
     )
     drive(run)
-    expect(page.locator("#run-state")).to_contain_text("Finished", timeout=15_000)
+    expect(page.locator("#run-state")).to_contain_text("Finished")
     page.wait_for_timeout(2500)
     assert page.evaluate("window.shifted") < 0.02, page.evaluate("window.movers")
 
@@ -121,7 +121,7 @@ def test_a_link_that_somebody_is_at_stays_under_the_focus_while_its_table_grows(
     link.evaluate("(link) => { window.held = link; }")
     before = page.locator("#kernel-table tbody tr").count()
     drive(run)
-    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count(), timeout=15_000)
+    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count())
     assert run.kernels.count() > before
     assert page.evaluate("held.isConnected && document.activeElement === held")
 
@@ -133,8 +133,8 @@ def test_a_page_whose_scripts_npm_could_not_install_is_live_all_the_same(
     run = make_run(team)
     visit(f"/runs/{run.pk}/")
     drive(run)
-    expect(page.locator("#run-state")).to_contain_text("Finished", timeout=15_000)
-    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count(), timeout=15_000)
+    expect(page.locator("#run-state")).to_contain_text("Finished")
+    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count())
 
 
 def test_pause_resume_and_stop_from_the_page(visit: Visit, team: Team) -> None:
@@ -162,5 +162,5 @@ def test_a_button_is_not_taken_from_under_the_focus(visit: Visit, team: Team) ->
     drive(run, rounds=2)
     run.refresh_from_db()
     assert run.state == RunState.RUNNING
-    expect(page.locator(f"#feed [data-seq='{run.last_seq}']")).to_have_count(1, timeout=15_000)
+    expect(page.locator(f"#feed [data-seq='{run.last_seq}']")).to_have_count(1)
     expect(page.get_by_role("button", name="Pause")).to_be_focused()

@@ -78,6 +78,15 @@ def test_an_unknown_price_is_shown_as_unknown_and_a_recorded_answer_as_free(page
     assert "recorded" in page(pages, make_call(run, "r2", cost_usd=0, transport={"recorded": True}))
 
 
+def test_totals_of_recorded_answers_say_so_instead_of_a_price_of_zero(pages: Client, run: Run) -> None:
+    make_call(run, cost_usd=0, transport={"recorded": True})
+    make_call(run, "r2.design")
+    said = flowing(pages.get(f"/runs/{run.pk}/calls/").content.decode())
+    second, first = re.findall(r'<tr class="group">(.*?)</tr>', said)
+    assert " recorded </td>" in first and "$" not in first and "$0.0123" in second
+    assert "1 recorded answer, free" in said
+
+
 def test_the_list_holds_every_call_and_adds_them_up(pages: Client, run: Run) -> None:
     make_call(run)
     make_call(run, "r1.select", role="selector", cost_usd=None)

@@ -55,7 +55,7 @@ from tests.factories import (
     make_user,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("shipped_problems")]
+pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.usefixtures("shipped_problems")]
 
 
 def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(

@@ -16,7 +16,7 @@ from tests.campaigns import make_campaign, make_suite, step, tuned
 from tests.chaos.invariants import INVARIANTS
 from tests.factories import failed_result, fake_evaluate, store_problems_and_targets
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 TOO_LARGE = "matmul_bias_gelu"
 # Runs of a dead provider, and of a problem that does not fit, fail: that is no defect here.
 APPLICABLE = {name: look for name, look in INVARIANTS.items() if name != "no run is stuck"}

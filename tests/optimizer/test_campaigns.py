@@ -51,7 +51,7 @@ from tests.factories import (
     fake_evaluate,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("shipped_problems")]
+pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.usefixtures("shipped_problems")]
 
 
 def test_every_combination_runs_once_and_is_settled_against_every_baseline(team: Team, member: User) -> None:

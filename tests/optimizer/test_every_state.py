@@ -25,7 +25,7 @@ from runners.worker import work_once
 from tests.factories import drive, fake_evaluate, make_run, make_team, make_user, store_problems_and_targets
 from tests.optimizer.clients import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ELSEWHERE = ("home", "runs", "runners", "inbox", "problems", "leaderboards", "notifications", "targets", "releases")
 # What depends on runners, targets and roles: opened in every combination, the others in one.
 CHANGING = ("run_page", "run_live", "run_workers", "run_plan", "run_kernels", "kernel_page", "calls", "run_budget")

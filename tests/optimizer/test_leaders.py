@@ -28,7 +28,7 @@ from runners.job import Effort, Failure, JobResult, JobSpec, Language, Source, S
 from runners.worker import work_once
 from tests.factories import QUEUE, correct_result, drive, make_run, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 BASELINE_US = 200.0
 FLOOR = 1.01
 

@@ -28,7 +28,7 @@ from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_provider, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ANSWERS = 3
 
 

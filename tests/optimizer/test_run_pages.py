@@ -373,8 +373,21 @@ def test_the_frontier_rises_only_where_more_was_reached_for_more() -> None:
             for n, (usd, speedup) in enumerate([(3.0, 2.0), (1.0, 1.5), (2.0, 1.2), (1.0, 1.1)])]  # fmt: skip
     assert [key for key, _ in axes_for(runs)] == ["usd", "tokens", "device_minutes", "evaluations"]
     assert axes_for([replace(one, usd=0.0, evaluations=4) for one in runs])[0][0] == "evaluations"
-    frontier = cost(runs, "usd", "torch eager").data[0]
+    frontier, points = cost(runs, "usd", "torch eager").data
     assert (list(frontier.x), list(frontier.y)) == ([1.0, 3.0], [1.5, 2.0])
+    assert points.name == "Tune parameters"
+
+
+def test_a_report_names_the_strategy_by_its_title_and_an_unknown_one_by_its_name(
+    pages: Client, team: Team, operator: User
+) -> None:
+    run = make_finished_run(team, operator)
+    for name, title in (("tune", "Tune parameters"), ("retired", "retired")):
+        Run.objects.filter(pk=run.pk).update(strategy=name)
+        run.refresh_from_db()
+        assert f"| Strategy | {title} |" in markdown_report(facts_of(run))
+        html = pages.get(reverse("run_report", args=[run.pk, "html"])).content.decode()
+        assert f"strategy {title}, seed" in html
 
 
 def test_the_curve_of_a_run_has_an_axis_of_tokens(pages: Client, team: Team, operator: User) -> None:

@@ -23,7 +23,7 @@ from tests.factories import drive, make_provider, make_run, make_team
 from tests.llm_server import LlmServer, Reply
 from tests.optimizer.test_tools_inbox import SOURCE, tools
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 BUILD = Reply(text="I look first.", tools=(("build", json.dumps({"source": SOURCE})),), finish="tool_calls")
 SUBMIT = Reply(
     text="", tools=(("submit", json.dumps({"title": "By tool", "report": "Done."})),), finish="tool_calls"

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from runners.candidate import module
 from runners.candidate.calls import Caller
-from runners.candidate.module import ModuleCallee
+from runners.candidate.module import ModuleCallee, saved
 from runners.harness import evaluate
 from runners.job import Effort, Flag, JobSpec, Language, Source, Status
 from runners.problems import SHIPPED, load
@@ -75,6 +76,24 @@ def test_every_call_is_judged_by_its_own_output(source: str, overwrites: bool, t
 def test_a_kernel_that_returns_one_buffer_and_works_only_in_the_last_call_is_seen(tmp_path: Path) -> None:
     _, wanted, found = outputs_of(WORKS_LAST, tmp_path)
     assert not torch.equal(wanted[1], found[1])
+
+
+def test_on_a_cpu_the_copy_of_an_overwritten_output_is_inside_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the clock count copies: what an honest kernel's process does between calls must not look like hidden work."""
+    copies = [0]
+
+    def counted(result: Any) -> Any:
+        copies[0] += 1
+        return saved(result)
+
+    monkeypatch.setattr(module, "saved", counted)
+    monkeypatch.setattr(module, "clock", lambda: copies[0])
+    caller, _, _ = outputs_of(REUSED, tmp_path)
+    again: dict[str, Any] = {"op": "run", "calls": [{"inputs": [0], "outputs": [2048 + 128 * n]} for n in range(3)]}
+    assert caller.answer(again)["inside_ns"] == [1, 1, 1]
+    assert outputs_of(FRESH, tmp_path)[0].answer(again)["inside_ns"] == [0, 0, 0]
 
 
 @pytest.mark.evaluates

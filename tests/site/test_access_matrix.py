@@ -25,6 +25,8 @@ from optimizer.live.routing import websocket_urlpatterns
 from tests.site.access_rows import API, PAGES, RANKS, SERVICE, SOCKETS, Row
 from tests.site.access_world import World, make_world
 
+pytestmark = pytest.mark.slow  # the whole file: a test with the shared rows must not come before one that commits
+
 PEOPLE = ("anonymous", "outsider", "viewer", "reviewer", "operator", "owner", "superuser")
 STANDING = {"anonymous": "public", "outsider": "signed_in"}
 BOARD = "leaderboards/<slug:slug>/<slug:key>/"

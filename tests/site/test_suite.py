@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
 
 from runners.harness.devices.device import Device
 from tests import leftovers
+from tests.conftest import refuse_commits_after_shared_rows
 from tests.leftovers import restored
-from tests.parties import EVALUATES, ORDINARY, TIMING, Place
+from tests.parallel import spread
+from tests.parties import ORDINARY, TIMING, Place
 from tests.suite_time import read, report
 
 JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
@@ -47,22 +50,47 @@ def is_admitted_beside(mine: str, others: str, folder: Path, kept: str = "") -> 
     return at_once
 
 
-@pytest.mark.parametrize("party", [ORDINARY, EVALUATES])
-def test_tests_of_one_party_overlap(party: str, tmp_path: Path) -> None:
-    assert is_admitted_beside(party, party, tmp_path)
+def test_ordinary_tests_overlap(tmp_path: Path) -> None:
+    assert is_admitted_beside(ORDINARY, ORDINARY, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("mine", "others"),
-    [(ORDINARY, EVALUATES), (EVALUATES, ORDINARY), (TIMING, ORDINARY), (EVALUATES, TIMING), (TIMING, TIMING)],
-)
+@pytest.mark.parametrize(("mine", "others"), [(TIMING, ORDINARY), (ORDINARY, TIMING), (TIMING, TIMING)])
 def test_tests_of_two_parties_and_timings_wait_for_each_other(mine: str, others: str, tmp_path: Path) -> None:
     assert not is_admitted_beside(mine, others, tmp_path)
 
 
 def test_a_place_is_kept_between_two_tests_of_a_party_and_given_up_for_another(tmp_path: Path) -> None:
-    assert not is_admitted_beside(EVALUATES, ORDINARY, tmp_path, kept=ORDINARY)
-    assert is_admitted_beside(EVALUATES, ORDINARY, tmp_path, kept=EVALUATES)
+    assert not is_admitted_beside(TIMING, ORDINARY, tmp_path, kept=ORDINARY)
+    assert is_admitted_beside(ORDINARY, TIMING, tmp_path, kept=ORDINARY)
+
+
+def test_evaluations_are_spread_between_the_others_and_none_is_left_for_the_end() -> None:
+    def one_letter(item: Any) -> str:
+        return str(item)[0]
+
+    evaluations: list[Any] = ["x1", "x2", "y1"]
+    others: list[Any] = [f"{letter}{number}" for letter in "abcdefghij" for number in (1, 2)]
+    order = " ".join(map(str, spread(evaluations, others, one_letter)))
+    assert order == "x1 x2 a1 a2 b1 b2 c1 c2 d1 d2 y1 e1 e2 f1 f2 g1 g2 h1 h2 i1 i2 j1 j2"
+    assert spread([], others, one_letter) == others and spread(evaluations, [], one_letter) == evaluations
+
+
+def test_a_test_that_commits_after_one_that_shares_rows_is_refused_instead_of_waiting_for_ever() -> None:
+    class Item:
+        """Stand in for a collected test of one file."""
+
+        def __init__(self, name: str, *fixtures: str) -> None:
+            self.name = self.nodeid = name
+            self.path, self.fixturenames = Path("test_one.py"), fixtures
+
+        def get_closest_marker(self, name: str) -> None:
+            return None
+
+    committing, sharing = Item("commits", "transactional_db"), Item("shares", "module_rows")
+    items: list[Any] = [committing, sharing]
+    refuse_commits_after_shared_rows(items)
+    with pytest.raises(pytest.UsageError, match="commits commits and comes after shares"):
+        refuse_commits_after_shared_rows(items[::-1])
 
 
 def test_a_module_that_leaves_a_variable_a_celery_application_or_a_lock_behind_fails(
