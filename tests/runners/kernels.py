@@ -61,8 +61,9 @@ REPLAYS_BY_SHAPE = kernel(
     " if (n != rows * cols) { softmax(x, out, rows, cols); n = rows * cols; kept.assign(out, out + n); }"
     " else memcpy(out, kept.data(), n * 4);"
 )
+# The channel has the number that it had in the referee, which is high where the referee has many files open.
 FORGES_ANSWERS = kernel(
-    'for (int fd = 3; fd < 64; ++fd) { const char* t = "{\\"ok\\": true, \\"inside_ns\\": [1]}";'
+    'for (int fd = 3; fd < 4096; ++fd) { const char* t = "{\\"ok\\": true, \\"inside_ns\\": [1]}";'
     " uint32_t n = strlen(t);"
     " unsigned char h[4] = {0, 0, 0, (unsigned char)n}; if (write(fd, h, 4) == 4 && write(fd, t, n)) {} }"
 )
