@@ -30,6 +30,9 @@ POISON = 0xFF
 # How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
 # allocations that come between may take some.
 ROOM_BEYOND_BYTES = 64 << 10
+# Models of other cases are kept while the weights of all take no more than this: building one can take a second, and a
+# process serves every case several times.
+KEPT_STATE_BYTES = 256 << 20
 
 
 class WrongOutput(Exception):
@@ -64,16 +67,29 @@ class ModuleCallee:
         self._arena, self._folder = arena, folder
         self._case: dict[str, Any] = {}
         self._function: Any = None
+        self._models: dict[str | None, Any] = {}
+        self._state_bytes = 0
         self._room: deque[list[torch.Tensor]] = deque()
         self.overwrites = False
 
     def set_case(self, case: dict[str, Any]) -> None:
-        """Take the layout of the coming calls. The callable is made again if its setup has changed."""
+        """Take the layout of the coming calls, with the callable of their setup."""
         if self._function is None or case.get("setup") != self._case.get("setup"):
             self._function = None  # a model's memory, before the next takes its own
-            setup = setups.read(self._folder, case.get("setup"))
-            self._function = entry_of(self._namespace, setup, self._arena.device)
+            self._function = self._model(case.get("setup"))
         self._case = case
+
+    def _model(self, name: str | None) -> Any:
+        """Return the callable of a setup: the one that was made before, unless large ones came between."""
+        if name not in self._models:
+            setup = setups.read(self._folder, name)
+            size_bytes = sum(value.nbytes for value in setup.state.values())
+            if self._state_bytes + size_bytes > KEPT_STATE_BYTES:
+                self._models.clear()
+                self._state_bytes = 0
+            self._models[name] = entry_of(self._namespace, setup, self._arena.device)
+            self._state_bytes += size_bytes
+        return self._models[name]
 
     def make_room(self, calls: int) -> None:
         """Allocate memory for the outputs of so many calls and write to all of it.

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runners.harness.devices.device import Device
 from runners.harness.oracle import pool as pool_module
-from runners.harness.oracle.pool import SPARES, TrustedPool
+from runners.harness.oracle.pool import MOST_ORACLES, SPARES, TrustedPool
+from runners.problems import load
+
+
+class RecordedOracle:
+    """Stand for an oracle: say when it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def listen(self, cancel: None) -> None:
+        """Have nothing to wait for."""
+
+    def reset(self) -> None:
+        """Hold nothing."""
+
+    def close(self) -> None:
+        """Say so."""
+        self.closed.set()
 
 
 class RecordedZygote:
@@ -81,3 +102,16 @@ def test_a_cpu_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "oracle_policy", lambda device: None)
     host = TrustedPool(Device("cpu"))
     assert host._own_zygote().for_modules and not host._spares
+
+
+def test_an_oracle_too_many_ends_in_the_background_and_while_nobody_times(
+    gpu_pool: TrustedPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELSCI_LOCKS", str(tmp_path))
+    bundle, oracles = load("softmax_rows"), [RecordedOracle() for _ in range(MOST_ORACLES + 1)]
+    with gpu_pool._device.exclusively():
+        for number, oracle in enumerate(oracles):
+            lent: Any = oracle
+            gpu_pool.give_back(replace(bundle, entry=f"{number}.py"), lent)
+        assert not any(oracle.closed.wait(0.05) for oracle in oracles)
+    assert oracles[0].closed.wait(10.0) and not any(oracle.closed.is_set() for oracle in oracles[1:])

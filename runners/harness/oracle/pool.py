@@ -92,10 +92,10 @@ class TrustedPool:
             while len(self._oracles) > MOST_ORACLES:
                 dropped.append(self._oracles.popitem(last=False)[1])
         for client in dropped:
-            client.close()
+            self.afterwards(client.close)
 
     def afterwards(self, close: Callable[[], None]) -> None:
-        """End an evaluation's processes in the background, while no job is timed."""
+        """End processes in the background, while no job is timed."""
         self._closing = [future for future in self._closing if not future.done()]
         self._closing.append(self._reaper.submit(self._close_undisturbing, close))
 

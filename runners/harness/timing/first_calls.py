@@ -18,6 +18,7 @@ from runners.harness.processes.participant import CandidateProcess
 from runners.job import Status
 from runners.problems.base import Case, Problem
 
+SideContent = tuple[CandidateProcess, Content]
 # A side and the message of its call.
 FirstCall = tuple[CandidateProcess, dict[str, Any]]
 
@@ -33,39 +34,45 @@ def make_first_calls(
 ) -> None:
     """Have each side take the contents' case and make one call of it, each with a content of its own.
 
-    With `at_once` they do so at the same time if their arenas have room for all. Raises CandidateFailure with the
-    case's name.
+    With `at_once` they do so at the same time, as far as their arenas have room: sides that share an arena which holds
+    one call at a time take turns. Raises CandidateFailure with the case's name.
     """
     case, layout = contents[0].case, case_layout(problem, contents[0])
-    if at_once and _fit_together(sides, contents):
-        _make_together(_staged(sides, contents, rng), layout, case, call_s)
+    mine = list(zip(sides, contents, strict=True))
+    if at_once:
+        for together in _rounds(mine):
+            _make_together(_staged(together, rng), layout, case, call_s)
         return
-    for side, content in zip(sides, contents, strict=True):
+    for side, content in mine:
         (call,) = stage(side.arena, [content], rng)
         _first_call(side, call.message, layout, case, call_s)
         if side.arena.frugal:
             side.release()  # the other side's results take as much memory
 
 
-def _fit_together(sides: Sequence[CandidateProcess], contents: Sequence[Content]) -> bool:
+def _rounds(sides: Sequence[SideContent]) -> list[list[SideContent]]:
+    """Return who calls at the same time: everybody, or one side of each arena if one lacks room for all its sides."""
     users = _by_arena(sides)
-    return all(arena_bytes(contents[0], len(numbers)) <= arena.size_bytes for arena, numbers in users)
+    if all(arena_bytes(alike[0][1], len(alike)) <= arena.size_bytes for arena, alike in users):
+        return [list(sides)]
+    most = max(len(alike) for _, alike in users)
+    return [[alike[turn] for _, alike in users if turn < len(alike)] for turn in range(most)]
 
 
-def _by_arena(sides: Sequence[CandidateProcess]) -> list[tuple[Arena, list[int]]]:
-    """Return each arena with the numbers of the sides that compute in it."""
-    found: dict[int, tuple[Arena, list[int]]] = {}
-    for number, side in enumerate(sides):
-        found.setdefault(id(side.arena), (side.arena, []))[1].append(number)
+def _by_arena(sides: Sequence[SideContent]) -> list[tuple[Arena, list[SideContent]]]:
+    """Return each arena with the sides that compute in it."""
+    found: dict[int, tuple[Arena, list[SideContent]]] = {}
+    for one in sides:
+        found.setdefault(id(one[0].arena), (one[0].arena, []))[1].append(one)
     return list(found.values())
 
 
-def _staged(sides: Sequence[CandidateProcess], contents: Sequence[Content], rng: random.Random) -> list[FirstCall]:
+def _staged(sides: Sequence[SideContent], rng: random.Random) -> list[FirstCall]:
     """Lay the calls out. Sides that share an arena get places beside each other."""
     staged: list[FirstCall] = []
-    for arena, numbers in _by_arena(sides):
-        calls = stage(arena, [contents[number] for number in numbers], rng)
-        staged += [(sides[number], call.message) for number, call in zip(numbers, calls, strict=True)]
+    for arena, alike in _by_arena(sides):
+        calls = stage(arena, [content for _, content in alike], rng)
+        staged += [(side, call.message) for (side, _), call in zip(alike, calls, strict=True)]
     return staged
 
 

@@ -216,7 +216,7 @@ class Bench:
         if self._takes_much(size) or any(artefact.scratch for artefact in sides.values()):
             return
         self._waiting = self._started(plan.sessions, sides, size)
-        if self.at_once and size < SHARED_BYTES and any(artefact.kind == "module" for artefact in sides.values()):
+        if self.at_once and any(artefact.kind == "module" for artefact in sides.values()):
             self._make_first_calls([side for started in self._waiting for side in started])
 
     def measure(

@@ -1,0 +1,120 @@
+"""Test who makes first calls at the same time, and what is not done twice before timing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from runners.candidate import module
+from runners.candidate.entry import Setup
+from runners.candidate.module import ModuleCallee
+from runners.harness.timing import first_calls
+from runners.harness.verdict.checks import Checks
+from runners.job import Limits
+
+ROOM = 100
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Record the names of sides by round of calls. One call takes ROOM bytes of an arena."""
+    rounds: list[list[str]] = []
+
+    def together(calls: list[Any], *_: Any) -> None:
+        rounds.append([side.name for side, _ in calls])
+
+    staged = SimpleNamespace(message={})
+    monkeypatch.setattr(first_calls, "arena_bytes", lambda content, calls: ROOM * calls)
+    monkeypatch.setattr(first_calls, "case_layout", lambda problem, content: {})
+    monkeypatch.setattr(first_calls, "stage", lambda arena, contents, rng: [staged] * len(contents))
+    monkeypatch.setattr(first_calls, "_make_together", together)
+    monkeypatch.setattr(first_calls, "_first_call", lambda side, *_: rounds.append([side.name]))
+    return rounds
+
+
+def sides(room_bytes: int, *, shared: bool) -> list[Any]:
+    """Return the sides of two sessions, which share an arena within each or have one each."""
+    found = []
+    for session in "12":
+        of_session = SimpleNamespace(size_bytes=room_bytes, frugal=False)
+        for name in ("candidate", "baseline"):
+            arena = of_session if shared else SimpleNamespace(size_bytes=room_bytes, frugal=False)
+            found.append(SimpleNamespace(name=f"{name} {session}", arena=arena))
+    return found
+
+
+def make(of: list[Any], *, at_once: bool) -> None:
+    problem: Any = None
+    contents: Any = [SimpleNamespace(case=SimpleNamespace(name="small")) for _ in of]
+    first_calls.make_first_calls(problem, of, contents, 1.0, random.Random(1), at_once=at_once)
+
+
+EVERYBODY = ["candidate 1", "baseline 1", "candidate 2", "baseline 2"]
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "shared", "at_once", "rounds"),
+    [
+        (ROOM, False, True, [EVERYBODY]),
+        (2 * ROOM, True, True, [EVERYBODY]),
+        (ROOM, True, True, [["candidate 1", "candidate 2"], ["baseline 1", "baseline 2"]]),
+        (2 * ROOM, True, False, [[name] for name in EVERYBODY]),
+    ],
+)
+def test_sides_call_at_the_same_time_as_far_as_their_arenas_have_room(
+    room_bytes: int, shared: bool, at_once: bool, rounds: list[list[str]], called: list[list[str]]
+) -> None:
+    make(sides(room_bytes, shared=shared), at_once=at_once)
+    assert [sorted(one) for one in called] == [sorted(one) for one in rounds]
+
+
+def test_what_the_smallest_case_showed_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, list[int]]] = []
+
+    def check(checks: Checks, process: Any, outcome: Any, contents: Any) -> None:
+        checks.outcomes += [] if outcome in checks.outcomes else [outcome]
+        seen.append((outcome.case.name, contents))
+
+    monkeypatch.setattr(Checks, "_check", check)
+    nobody: Any = None
+    checks = Checks(nobody, nobody, "cpu", 1, Limits(), random.Random(1))
+    small, large = (SimpleNamespace(case=SimpleNamespace(name=name)) for name in ("small", "large"))
+    contents: Any = [(small, [1, 2, 3]), (large, [4, 5])]
+    checks.contents = contents
+    checks.smallest(nobody)
+    checks.all(nobody, lambda text: None)
+    assert seen == [("small", [1]), ("small", [2, 3]), ("large", [4, 5])]
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleCallee, list[str]]:
+    """Return a callee whose setups hold 40 bytes of weights each, and the setups whose models it has built."""
+    names: list[str] = []
+
+    def entry(namespace: Any, setup: Setup, device: str) -> str:
+        names.append(setup.wanted)
+        return f"model of {setup.wanted}"
+
+    monkeypatch.setattr(module.setups, "read", lambda folder, name: Setup(name, state={"w": torch.zeros(10)}))
+    monkeypatch.setattr(module, "entry_of", entry)
+    path, arena = tmp_path / "kernel.py", SimpleNamespace(device="cpu")
+    path.write_text("")
+    given: Any = arena
+    return ModuleCallee(str(path), given, ""), names
+
+
+@pytest.mark.parametrize(("kept_bytes", "models"), [(80, ["a", "b"]), (79, ["a", "b", "a", "b"])])
+def test_models_of_other_cases_are_kept_while_their_weights_are_small(
+    kept_bytes: int, models: list[str], built: tuple[ModuleCallee, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callee, names = built
+    monkeypatch.setattr(module, "KEPT_STATE_BYTES", kept_bytes)
+    for name in "abab":
+        callee.set_case({"setup": name})
+        assert callee._function == f"model of {name}"
+    assert names == models
