@@ -16,9 +16,10 @@ from runners.job import CaseResult, Failure, Flag, JobResult, NoiseFloor, Status
 
 # Flags of a case, or of a whole result, with what a reader must know about them.
 FLAG_WORDS: dict[str, str] = {
-    Flag.LAUNCH_BOUND: "The call enqueues more launches than the device's queue holds, so the host limits it: judged "
-    "by call time.",
-    Flag.SYNCHRONISES: "The call waits for the device inside: judged by call time.",
+    Flag.LAUNCH_BOUND: "A call of the kernel or of what it is compared with enqueues more launches than the device's "
+    "queue holds: judged by call time, and that side's device time contains the host's.",
+    Flag.SYNCHRONISES: "A call of the kernel or of what it is compared with waits for the device inside: judged by "
+    "call time, and that side's device time contains the host's.",
     Flag.HOST_BOUND: "Limited by the host's launches; device time alone would hide this.",
     Flag.OVERWRITES_OUTPUT: "Every call returns the same memory: copy an output before the next call if you keep it. "
     "Its time contains that copy, except device time on a GPU; a kernel that returns new tensors needs none.",

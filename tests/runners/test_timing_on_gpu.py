@@ -196,6 +196,15 @@ def test_calls_that_fill_the_queue_are_judged_by_call_time(clock: Clock) -> None
     assert [side.held for side in sides] == [2, 2]
 
 
+def test_a_kernel_beside_a_reference_that_cannot_be_held_shows_its_own_device_time(clock: Clock) -> None:
+    reference = Side(BASELINE, clock, 700.0, 4_000.0, fills_queue=True)
+    timings = timed([Side(CANDIDATE, clock, 350.0, 2_000.0), reference])
+    assert timings.basis(CASE.name) is Objective.CALL and timings.waits(CASE.name) == [Flag.LAUNCH_BOUND]
+    assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(2.0, rel=0.003)
+    assert timings.time(CASE.name, CANDIDATE, random.Random(1)).median == pytest.approx(350.0, rel=0.003)
+    assert timings.time(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(4_000.0, rel=0.003)
+
+
 def test_calls_that_take_the_host_long_are_made_less_often(clock: Clock) -> None:
     sides = pair(clock, 1.1, 60_000.0, 16 * LONG_US, fills_queue=True)
     timings = timed(sides)

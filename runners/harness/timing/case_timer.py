@@ -266,7 +266,7 @@ class CaseTimer:
                 for side in sides:
                     if returns:
                         self._untimed(side, [untimed.pop()], Way.SINGLE)
-                    blocks[side.name].append(self._block(side, half, way, place))
+                    blocks[side.name].append(self._block(side, half, self._way_of(side, way), place))
             basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
             for name, medians in blocks.items():
                 self._result.sides[name].of(basis).blocks.append(medians)
@@ -298,14 +298,22 @@ class CaseTimer:
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made.
 
-        If the device cannot be held, call time decides, and a first unit of single calls is enough to show, in the
-        first session. If it can and calls are large, a first unit of loops is enough.
+        If the device cannot be held for some side, call time decides, and a first unit of single calls is enough to
+        show, in the first session. If it can and calls are large, a first unit of loops is enough.
         """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
             return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
         return [Way.STEADY] if unit or self._earlier else [Way.SINGLE, Way.STEADY]
+
+    def _way_of(self, side: CandidateProcess, way: Way) -> Way:
+        """Hold the device for a side that allows it, also where another does not.
+
+        Call time decides then, but this side's device time is shown, and is its own instead of the host's.
+        """
+        may_hold = self._oracle.on_gpu and not self._result.sides[side.name].waits
+        return Way.HELD if way is Way.SINGLE and may_hold else way
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
         """Time one block. `place` seeds the offsets of its buffers, which are the same for every side.
