@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -65,8 +66,11 @@ class CallRound:
 def round_of(key: str) -> str:
     """Return the round to which a question belongs, by the first part of its key: `r3.w2` is of round 3."""
     first, dot, _ = key.partition(".")
-    if not dot:
-        return "Start"
+    return _round_named(first) if dot else "Start"
+
+
+@lru_cache(maxsize=1024)  # a page sorts all calls of a run, several of each round
+def _round_named(first: str) -> str:
     found = re.fullmatch(r"([a-z]+)(\d+)", first)
     names = {"r": "Round", "a": "Attempt"}
     return f"{names[found[1]]} {found[2]}" if found and found[1] in names else first

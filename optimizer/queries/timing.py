@@ -125,9 +125,10 @@ def noise_warning(floor: NoiseFloor | None) -> str:
 
 
 def newest_noise_warning(run: Run) -> str:
-    """Return the warning of the run's newest timed evaluation, empty where the machine was quiet. One query."""
-    timed = Evaluation.objects.filter(first_of__run=run, speedup__isnull=False).order_by("-finished_at", "-pk")
-    # the newest is found by its key alone: reading the wide `result` of every row only to sort them would be slow
+    """Return the warning of the run's newest timed kernel, empty where the machine was quiet. One query."""
+    # Newest by the kernel's number, which an index of the run's kernels gives without reading all of them, and by its
+    # key alone, since the wide `result` of every row would be read for sorting.
+    timed = Evaluation.objects.filter(first_of__run=run, speedup__isnull=False).order_by("-first_of__number")
     newest = Evaluation.objects.filter(pk=timed.values("pk")[:1])
     return noise_warning(noise_floor_from(newest.values_list("result__noise_floor", flat=True).first()))
 
