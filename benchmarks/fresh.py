@@ -129,6 +129,8 @@ def machine(suite: str, options: argparse.Namespace) -> Iterator[Machine]:
         subprocess.run(["cp", "-a", str(untouched), str(folder)], check=True)
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs/ca-certificates.crt")
         shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+        # Every installed machine has it; debootstrap leaves it to the installer.
+        (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
         found = Machine(folder, options.carry, options.environment)
         found.run(f"id {PERSON} 2>/dev/null || useradd --create-home {PERSON}; rm -rf '{CLONE}'", person="root")
         _clone(folder)

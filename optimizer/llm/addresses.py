@@ -57,6 +57,7 @@ PRIVATE = tuple(
 _ENDS_IN_IPV4 = tuple(
     ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
 )
+SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 # Never public, whatever the version of Python says: newer ones know more of them (gh-113171, gh-124217).
 RESERVED = tuple(
     ipaddress.ip_network(text)
@@ -112,7 +113,7 @@ def check_address(address: IpAddress, *, allow_private: bool) -> None:
                 raise ForbiddenAddressError(
                     f"{address} is a private address; an administrator can allow it for this provider"
                 )
-        elif not candidate.is_global or candidate.is_multicast or _is_reserved(candidate):
+        elif not _is_global(candidate) or candidate.is_multicast or _is_reserved(candidate):
             raise ForbiddenAddressError(f"{address} is not a public address")
 
 
@@ -207,6 +208,14 @@ def _checked(texts: Sequence[str], *, allow_private: bool) -> str:
 
 def _within(address: IpAddress, network: IpNetwork) -> bool:
     return address.version == network.version and address in network
+
+
+def _is_global(address: IpAddress) -> bool:
+    """Return whether an address is public. One of 6to4 counts as public: the IPv4 address in it is judged beside it.
+
+    Python 3.11.2, Debian 12's, calls all of them private, whatever they embed.
+    """
+    return address.is_global or _within(address, SIX_TO_FOUR)
 
 
 def _is_reserved(address: IpAddress) -> bool:

@@ -54,6 +54,23 @@ def of_module(build: Callable[[], tuple[Any, Any]]) -> Footprint:
         return Footprint(_inputs_bytes(inputs), sum(map(_bytes, weights)), _outputs_bytes(model.to("meta"), inputs))
 
 
+def held_bytes(build: Callable[[], tuple[Any, Any]]) -> int | None:
+    """Return the bytes of a module's inputs and weights, or None if its code cannot run without data.
+
+    The model is not called, since the first arithmetic on the meta device imports 900 modules, which takes as long as
+    importing torch.
+    """
+    import torch
+
+    try:
+        with torch.device("meta"), torch.no_grad():
+            module, model = build()
+            inputs = flatten(module.get_inputs())
+            return _inputs_bytes(inputs) + sum(map(_bytes, [*model.parameters(), *model.buffers()]))
+    except Exception:  # whatever the problem's code raises without data says nothing about it
+        return None
+
+
 def _outputs_bytes(model: Any, inputs: CallInputs) -> int | None:
     values = {name: v.to("meta") if is_tensor(v) else v for name, v in inputs.values.items()}
     try:

@@ -36,7 +36,7 @@ from runners.problems.base import (
     family_of,
 )
 from runners.problems.files import read_file
-from runners.problems.footprint import footprint_of, of_module
+from runners.problems.footprint import held_bytes, of_module
 from runners.problems.signature import SYMBOL, read_signature
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 from runners.problems.tolerance import Loss, Tolerance
@@ -187,8 +187,8 @@ class KernelBenchProblem(Problem):
         WIDE_BYTES have no variants: their results are not computed in double precision, without which nobody could
         tell whether a variant is well-conditioned.
         """
-        found = footprint_of(self, case)
-        if found is not None and found.inputs + found.weights > WIDE_BYTES:
+        is_small = bool(self._reduced.reduced) and case.sizes == self._reduced.sizes
+        if not is_small and (held_bytes(lambda: self._built(case.sizes)) or 0) > WIDE_BYTES:
             return case.distributions
         return (*case.distributions, *self._survived)
 

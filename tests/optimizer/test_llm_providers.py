@@ -99,6 +99,23 @@ class OnOlderPythons(ipaddress.IPv6Address):
         return True
 
 
+class OnPython3112(ipaddress.IPv6Address):
+    """Represent an address that the standard library counts as private, as it does every one of 6to4 in 3.11.2."""
+
+    @property
+    def is_global(self) -> bool:
+        """Return False."""
+        return False
+
+
+def test_a_6to4_address_is_judged_by_what_it_embeds_whatever_the_standard_library_calls_it() -> None:
+    check_address(OnPython3112("2002:7f00:1::"), allow_private=True)
+    check_address(OnPython3112("2002:808:808::"), allow_private=False)
+    for embedding, said in (("2002:7f00:1::", PRIVATE), ("2002:a9fe:a9fe::", METADATA), ("2606:4700::1111", OTHER)):
+        with pytest.raises(ForbiddenAddressError, match=said):
+            check_address(OnPython3112(embedding), allow_private=False)
+
+
 @pytest.mark.parametrize("network", [str(network) for network in RESERVED if network.version == 6])
 def test_reserved_prefix_is_refused_though_the_standard_library_calls_it_public(network: str) -> None:
     address = OnOlderPythons(ipaddress.ip_network(network)[0x08080808])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from runners.problems import load, open_bundle
 from runners.problems.base import Footprint, Purpose
-from runners.problems.footprint import footprint_of
+from runners.problems.footprint import footprint_of, held_bytes
+from runners.problems.kernelbench import WIDE_BYTES
 
 SOURCE = """
 import torch
@@ -36,11 +40,37 @@ ROWS, WIDTH = 1 << 21, 1 << 16
 INPUTS, WEIGHTS = ROWS * WIDTH * 2 + ROWS * 8, WIDTH * WIDTH * 2 + WIDTH * 2 + 80
 
 
+UNCALLED = """
+import sys
+
+from runners.problems import load, open_bundle
+from runners.problems.base import Purpose
+
+problem = open_bundle(load(sys.argv[1]))
+print(*problem.distributions(problem.cases("h100", Purpose.TEST)[0]), "sympy" in sys.modules)
+"""
+
+
 def counted(tmp_path: Path, body: str) -> Footprint | None:
     path = tmp_path / "1_Large.py"
     path.write_text(SOURCE.replace("BODY", body))
     problem = open_bundle(load(path))
     return footprint_of(problem, problem.cases("h100", Purpose.TEST)[0])
+
+
+def test_inputs_and_weights_are_counted_without_calling_the_model(tmp_path: Path) -> None:
+    """The first call there imports 900 modules, sympy among them, for which every new problem would wait."""
+    path = tmp_path / "1_Drawn.py"
+    # As nearly all of KernelBench draw their inputs: conversions and ranges are arithmetic there.
+    drawn = SOURCE.replace(").to(torch", ", dtype=torch").replace("arange(rows)", "zeros(rows, dtype=torch.int64)")
+    path.write_text(drawn.replace("BODY", "self.linear(x)"))
+    problem: Any = open_bundle(load(path))
+    (case,) = problem.cases("h100", Purpose.TEST)
+    assert held_bytes(lambda: problem._built(case.sizes)) == INPUTS + WEIGHTS > WIDE_BYTES
+    found = subprocess.run(
+        [sys.executable, "-c", UNCALLED, str(path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert found.stdout.split() == ["published", "False"]
 
 
 def test_a_model_of_a_quarter_of_a_terabyte_is_counted(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from runners.job import ProblemBundle
 
 # Each oracle is a process that holds its problem's weights.
 MOST_ORACLES = 4
-# Each starts for five seconds, and is paused for half of every evaluation: one alone was not ready for the next.
+# Each starts for seconds, and is paused for half of every evaluation: one alone was not ready for the next.
 SPARES = 2
 
 
@@ -65,7 +65,7 @@ class TrustedPool:
 
     def _own_zygote(self) -> Zygote:
         """Return a process that holds torch and has seen no problem, for one problem alone."""
-        spare = self._taken_spare() or Zygote(oracle_policy(self._device), for_modules=True)
+        spare = self._taken_spare() or Zygote(oracle_policy(self._device))
         if self._device.kind != "cpu":
             # On a CPU they would compete with what is measured.
             self._keep_spares()
@@ -104,13 +104,13 @@ class TrustedPool:
             close()
 
     def _keep_spares(self) -> None:
-        """Start the processes that the next new problems take, which would wait five seconds for imports otherwise.
+        """Start the processes that the next new problems take, which would wait seconds for imports otherwise.
 
         They start during the first stages of this evaluation and are paused while a job is timed.
         """
         with self._lock:
             while len(self._spares) < SPARES:
-                spare = Zygote(oracle_policy(self._device), for_modules=True)
+                spare = Zygote(oracle_policy(self._device))
                 self._spares.append(spare)
                 self.warm_workers.hold(spare)
 

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 from runners.errors import InfraFailure
-from runners.harness.oracle.protocol import MODULES
 from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
 
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
@@ -21,15 +20,12 @@ _SHIPPED = re.compile(r"/problems/shipped/")
 
 
 class Zygote:
-    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child.
+    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child."""
 
-    With `for_modules`, what an imported module's footprint needs is imported too.
-    """
-
-    def __init__(self, policy: SandboxPolicy, *, for_modules: bool = False) -> None:
+    def __init__(self, policy: SandboxPolicy) -> None:
         _compile_once()
         self._socket, far = socket.socketpair()
-        command = command_of("runners.harness.oracle.trusted", str(far.fileno()), MODULES if for_modules else "")
+        command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
         try:
             self._process = spawn(command, policy, (far.fileno(),))
         except BaseException:
