@@ -1,8 +1,7 @@
 """Decide which tests may run at the same time, where several pytest processes (pytest-xdist) share a machine.
 
-Two parties never overlap. Ordinary tests run beside one another, those that evaluate kernels among them: the harness
-has a lock of its own for the moments in which it times, and its verdicts must hold beside other work. A test that
-asserts on measured time runs alone.
+Two parties never overlap. Ordinary tests run beside one another, those that evaluate kernels among them: the harness's
+verdicts must hold beside other work. A test that asserts on measured time runs alone.
 """
 
 from __future__ import annotations
