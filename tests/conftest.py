@@ -72,8 +72,8 @@ TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
 IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
 if IS_ONE_OF_SEVERAL:
     # Each process of the suite counts the processor as a device of its own. With one lock for all of them, evaluations
-    # waited for those of another process, while browsers and compilers went on
-    # beside it all the same. Tests that assert on time run alone (`tests.parties`).
+    # waited for those of another process, while browsers and compilers went on beside them all the same. Tests that
+    # assert on time run alone (`tests.parties`).
     LOCKS = tempfile.TemporaryDirectory(prefix="kernelsci-locks-")
     Path(LOCKS.name).chmod(0o1777)  # some tests evaluate as another user
     os.environ["KERNELSCI_LOCKS"] = LOCKS.name

@@ -15,8 +15,8 @@ NEGLIGIBLE_S = 0.02
 ATTEMPTS = 4
 # A neighbour that fills the caches makes the longer text slower than its length does.
 MEASUREMENTS = 8
-# No neighbour makes a linear reading grow like this twice in a row.
-CLEAR_GROWTH = 1.6
+# No neighbour makes a linear reading grow like this twice in a row for seconds.
+CLEAR_GROWTH, CLEAR_AFTER_S = 1.6, 2.0
 # A longer reading is not disturbed enough to be worth a repetition.
 LONG_S = 1.0
 
@@ -29,10 +29,11 @@ def growth(read: Reader, text_of: Callable[[int], str], characters: int) -> floa
     Refused texts count: a refusal may cost as much as an answer. Processor time is measured, since a busy machine
     makes everything wait, and measured again where it seems to grow too fast. The smallest exponent counts.
     """
-    found = math.inf
+    found, started = math.inf, time.process_time()
     for number in range(MEASUREMENTS):
         found = min(found, _exponent(read, text_of, characters))
-        if found <= MOST_GROWTH or (number and found > CLEAR_GROWTH):
+        is_clear = bool(number) and found > CLEAR_GROWTH and time.process_time() - started > CLEAR_AFTER_S
+        if found <= MOST_GROWTH or is_clear:
             break
     return found
 

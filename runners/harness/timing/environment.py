@@ -20,8 +20,9 @@ from runners.harness.processes.priority import may_raise
 from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
 # 2.0: all sides are processes of one kind; device time is free of the host, with call time beside it.
-# 2.4: on a CPU the time of calls that overwrite their outputs contains a copy.
 # 2.3: calls of which the host needs long are made less often; every session judges a timed call.
+# 2.4: on a CPU the time of calls that overwrite their outputs contains a copy; on a GPU a kernel that can be held shows
+# its own device time though its reference cannot.
 HARNESS_VERSION = "2.4"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
