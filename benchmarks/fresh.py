@@ -107,9 +107,11 @@ class Machine:
         ]
         enter += ["chroot", *([f"--userspec={PERSON}:{PERSON}"] if person == PERSON else []), str(self.folder)]
         inner = [*enter, "sh", "-c", script]
+        # A shell stays as the namespace's first process: make 4.4, asked to end, tries for ever to kill itself by a
+        # signal that the first process of a namespace never gets.
         return [
             "unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private",
-            "sh", "-c", f'{setup} && exec "$@"', "sh", *inner,
+            "sh", "-c", f'{setup} && {{ "$@"; exit $?; }}', "sh", *inner,
         ]  # fmt: skip
 
 
