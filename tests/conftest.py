@@ -13,7 +13,6 @@ import gc
 import os
 import resource
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -70,13 +69,6 @@ SERVED = {"db", "servers", "transactional_db"}
 HERE = Path(__file__).parent
 TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
 IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
-if IS_ONE_OF_SEVERAL:
-    # Each process of the suite counts the processor as a device of its own. With one lock for all of them, evaluations
-    # waited for those of another process, while browsers and compilers went on beside them all the same. Tests that
-    # assert on time run alone (`tests.parties`).
-    LOCKS = tempfile.TemporaryDirectory(prefix="kernelsci-locks-")
-    Path(LOCKS.name).chmod(0o1777)  # some tests evaluate as another user
-    os.environ["KERNELSCI_LOCKS"] = LOCKS.name
 STARTED_AT = pytest.StashKey[float]()
 PLACE = Place(TEST_VAR)
 # What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
