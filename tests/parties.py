@@ -3,7 +3,7 @@
 Two parties never overlap. Ordinary tests run beside one another, those that evaluate kernels among them: the harness
 has a lock of its own for the moments in which it times, and its verdicts must hold beside other work. A test that
 asserts on measured time runs alone. Evaluations of two processes must share that lock: with one lock for each, the
-suite took 21 minutes instead of 25, and an honest kernel was called suspect, since two that time at once on two cores
+suite took 21 minutes instead of 23, and an honest kernel was called suspect, since two that time at once on two cores
 disturb each other more than any other work does.
 """
 
