@@ -14,10 +14,9 @@ from statistics import median
 from django.db.models import Q, QuerySet
 
 from optimizer.models import Evaluation, EvaluationStatus, Run
-from optimizer.queries.earlier_runs import others_of_its_campaign, shared
+from optimizer.queries.earlier_runs import newest_ids, others_of_its_campaign, shared
 from runners.job import Effort
 
-MOST_RUNS = 100  # newest runs that are looked at
 MOST = 40  # newest evaluations of a group that are looked at
 FEWEST = 6  # evaluations from which a line is fitted; with fewer, the median is all that is known
 
@@ -64,9 +63,7 @@ def on_the_same(run: Run) -> QuerySet[Evaluation]:
     like = Run.objects.filter(
         shown, team=run.team_id, problem_version=run.problem_version_id, target=run.target_id
     ).exclude(pk__in=others_of_its_campaign(run))
-    # Their ids are fetched first: in one query PostgreSQL reads the kernels of all runs there are.
-    newest = list(like.order_by("-pk").values_list("pk", flat=True)[:MOST_RUNS])
-    return Evaluation.objects.filter(kernel__run__in=newest, target=run.target_id)
+    return Evaluation.objects.filter(kernel__run__in=newest_ids(like), target=run.target_id)
 
 
 def _ended(found: QuerySet[Evaluation], effort: Effort) -> list[tuple[float, float]]:

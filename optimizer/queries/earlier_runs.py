@@ -11,6 +11,8 @@ from optimizer.models import AuthorKind, CampaignCell, Problem, Run
 _GENERAL_KINDS = frozenset({"reduction", "elementwise"})
 # Runs on other problems that are compared, best first.
 _LOOKED_AT = 100
+# Runs whose measurements are read, newest first.
+_NEWEST = 100
 
 
 def earlier_runs(run: Run) -> QuerySet[Run]:
@@ -33,6 +35,14 @@ def shared_with(run: Run) -> QuerySet[Run]:
     """
     like = Run.objects.filter(shared(run), team=run.team_id, objective=run.objective)
     return like.exclude(pk__in=others_of_its_campaign(run)).exclude(pk=run.pk)
+
+
+def newest_ids(runs: QuerySet[Run]) -> list[int]:
+    """Return the ids of the newest of some runs.
+
+    They are fetched for a query of their own: in one query PostgreSQL reads the kernels of all runs there are.
+    """
+    return list(runs.order_by("-pk").values_list("pk", flat=True)[:_NEWEST])
 
 
 def shared(run: Run) -> Q:

@@ -8,12 +8,12 @@ from functools import lru_cache
 from django.db.models import QuerySet
 
 from optimizer.models import Evaluation, EvaluationStatus, Run
-from optimizer.queries.earlier_runs import shared_with
+from optimizer.queries.earlier_runs import newest_ids, shared_with
 from optimizer.search.earlier import EarlierTask
 from runners.job import Language, Variant
 
-# The newest measurements that are read, and the newest runs of which.
-MOST, MOST_RUNS = 5_000, 100
+# The newest measurements that are read.
+MOST = 5_000
 
 
 def earlier_tasks(run: Run) -> tuple[EarlierTask, ...]:
@@ -46,9 +46,8 @@ def _measured(run: Run) -> QuerySet[Evaluation]:
     earlier = shared_with(run).filter(problem_version__problem=run.problem_version.problem_id, pk__lt=run.pk)
     # What was measured of the same cases on the same target is no other task.
     others = earlier.exclude(target=run.target_id, problem_version=run.problem_version_id)
-    newest = list(others.order_by("-pk").values_list("pk", flat=True)[:MOST_RUNS])
     return Evaluation.objects.filter(
-        first_of__run__in=newest, status=EvaluationStatus.CORRECT, unconfirmed=False, time_us__isnull=False,
+        first_of__run__in=newest_ids(others), status=EvaluationStatus.CORRECT, unconfirmed=False, time_us__isnull=False,
         finished_at__lt=run.created_at,
     ).exclude(kernel__tunables={})  # fmt: skip
 

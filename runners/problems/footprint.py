@@ -48,10 +48,8 @@ def of_module(build: Callable[[], tuple[Any, Any]]) -> Footprint:
     import torch
 
     with torch.device("meta"), torch.no_grad():
-        module, model = build()
-        inputs = flatten(module.get_inputs())
-        weights = [*model.parameters(), *model.buffers()]
-        return Footprint(_inputs_bytes(inputs), sum(map(_bytes, weights)), _outputs_bytes(model.to("meta"), inputs))
+        model, inputs = _made(build)
+        return Footprint(_inputs_bytes(inputs), _weights_bytes(model), _outputs_bytes(model.to("meta"), inputs))
 
 
 def held_bytes(build: Callable[[], tuple[Any, Any]]) -> int | None:
@@ -64,11 +62,15 @@ def held_bytes(build: Callable[[], tuple[Any, Any]]) -> int | None:
 
     try:
         with torch.device("meta"), torch.no_grad():
-            module, model = build()
-            inputs = flatten(module.get_inputs())
-            return _inputs_bytes(inputs) + sum(map(_bytes, [*model.parameters(), *model.buffers()]))
+            model, inputs = _made(build)
+            return _inputs_bytes(inputs) + _weights_bytes(model)
     except Exception:  # whatever the problem's code raises without data says nothing about it
         return None
+
+
+def _made(build: Callable[[], tuple[Any, Any]]) -> tuple[Any, CallInputs]:
+    module, model = build()
+    return model, flatten(module.get_inputs())
 
 
 def _outputs_bytes(model: Any, inputs: CallInputs) -> int | None:
@@ -82,6 +84,10 @@ def _outputs_bytes(model: Any, inputs: CallInputs) -> int | None:
 
 def _inputs_bytes(inputs: CallInputs) -> int:
     return sum(_bytes(value) for value in inputs.values.values() if is_tensor(value))
+
+
+def _weights_bytes(model: Any) -> int:
+    return sum(map(_bytes, [*model.parameters(), *model.buffers()]))
 
 
 def _bytes(tensor: torch.Tensor) -> int:

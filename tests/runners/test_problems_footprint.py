@@ -59,7 +59,7 @@ def counted(tmp_path: Path, body: str) -> Footprint | None:
 
 
 def test_inputs_and_weights_are_counted_without_calling_the_model(tmp_path: Path) -> None:
-    """The first call there imports 900 modules, sympy among them, for which every new problem would wait."""
+    """Expect no sympy: it is one of 900 modules that a first call on the meta device imports."""
     path = tmp_path / "1_Drawn.py"
     # As nearly all of KernelBench draw their inputs: conversions and ranges are arithmetic there.
     drawn = SOURCE.replace(").to(torch", ", dtype=torch").replace("arange(rows)", "zeros(rows, dtype=torch.int64)")

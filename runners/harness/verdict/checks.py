@@ -69,8 +69,7 @@ class Checks:
         self._check(process, outcome, contents[:1])
 
     def all(self, process: CandidateProcess, progress: Callable[[str], None]) -> None:
-        """Check every case, but for the call that `smallest` has checked. Raises CandidateFailure at the first that
-        fails."""
+        """Check every call that `smallest` has not. Raises CandidateFailure at the first that fails."""
         for outcome, contents in self.contents:
             progress(outcome.case.name)
             if left := contents[1:] if outcome in self.outcomes else contents:
