@@ -32,8 +32,8 @@ class Caller:
     as a wrong output.
 
     A callee that returns the same memory each time loses a call's outputs with the next one, as its user would. They
-    are copied after each call then: on a GPU outside the clock of single and held calls and inside that of a loop, on a
-    CPU by the callee itself, inside its clock.
+    are copied then: on a GPU outside the clock of single calls, before the next held call is enqueued, where neither
+    clock runs, and inside the clock of a loop; on a CPU by the callee itself, inside its clock.
     """
 
     def __init__(self, callee: Callee) -> None:
@@ -44,7 +44,7 @@ class Caller:
             "case": self._case,
             "run": lambda question: self._run(question["calls"]),
             "lay": lambda question: self._lay(question["calls"]),
-            "arm": lambda question: {"enqueue_ns": self._callee.arm(self._pending[question["number"]][0])},
+            "arm": lambda question: self._arm(question["number"]),
             "reach": lambda question: self._reach(question["number"]),
             "steady": lambda question: self._steady(question["calls"], question["warm_ns"], question["repeats"]),
             "store": lambda question: self._store(),
@@ -107,9 +107,13 @@ class Caller:
         self._pending = [(self._callee.prepare(call), call) for call in calls]
         return {}
 
+    def _arm(self, number: int) -> dict[str, Any]:
+        if number:
+            self._save(number - 1)
+        return {"enqueue_ns": self._callee.arm(self._pending[number][0])}
+
     def _reach(self, number: int) -> dict[str, Any]:
         reached = self._callee.reach()
-        self._save(number)
         if number == len(self._pending) - 1:
             self._finish_last()
         return {"inside_ns": [reached.device_ns], "busy_ns": [reached.busy_ns]}

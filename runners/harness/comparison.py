@@ -22,7 +22,7 @@ from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor
 from runners.harness.timing.plan import CONFIRM, FULL, QUICK, Plan
 from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.verdict import library_calls
-from runners.harness.verdict.plausibility import failed_checks
+from runners.harness.verdict.plausibility import clocks_log, failed_checks
 from runners.harness.verdict.report import speedup_of
 from runners.job import Effort, Flag, JobSpec, NoiseFloor, Objective, Status, Verdict
 from runners.targets import Target
@@ -91,8 +91,10 @@ class Comparison:
         name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self._spec.effort, "timing")
         self._found.floor = self._noise_floor(measure=self._spec.effort is not Effort.QUICK)
         measure = partial(self._measured, bench, plan, sides, name)
-        with self._stages.stage(name):
+        with self._stages.stage(name) as logs:
             timings, against = self._judged(bench, measure(), measure)
+            if against or self._is_unconfirmed:
+                logs.append(clocks_log(timings))
         self._conclude(timings, against)
         self._profile_slowest(bench, device, sides[CANDIDATE], timings)
 
@@ -187,14 +189,19 @@ class Comparison:
                 names = [kernel["name"] for kernel in found["top"]]
                 self._found.flags += library_calls.seen(bench.problem, names, self._found.flags)
 
+    @property
+    def _is_unconfirmed(self) -> bool:
+        """Return whether the kernel claims to be faster and the referee's clock did not show it."""
+        claimed = self._found.speedups[BASELINE]
+        return claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER
+
     def _conclude(self, timings: Timings, against: list[str]) -> None:
         self._found.timings = timings
         if timings.opponent_errors(BASELINE):
             self._found.flags.append(Flag.BASELINE_DISAGREES)
-        claimed = self._found.speedups[BASELINE]
-        if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
+        if self._is_unconfirmed:
             self._found.flags.append(Flag.UNCONFIRMED)
-        if claimed.median > REVIEW_FACTOR:
+        if self._found.speedups[BASELINE].median > REVIEW_FACTOR:
             self._found.flags.append(Flag.NEEDS_REVIEW)
         self._found.flags += sorted({reason for case in timings.sessions for reason in timings.waits(case)})
         if timings.overwrites:

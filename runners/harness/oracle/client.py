@@ -74,7 +74,7 @@ class OracleClient:
     @property
     def alive(self) -> bool:
         """Return whether the oracle still waits for questions."""
-        return self._zygote.alive and self._peer.alive
+        return self._zygote.alive and self._peer.silent
 
     def listen(self, cancel: Callable[[], bool] | None) -> None:
         """Stop waiting for answers once `cancel` returns True."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runners.backends.base import Artefact
 from runners.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
@@ -30,6 +30,8 @@ from runners.sandbox.meter import process_tree
 
 # This includes importing torch, by several processes at the same time.
 START_S = 60.0
+# How long a process has to begin waiting for its device before the device is released.
+SETTLE_S = 1e-4
 # How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
 # No request may take so long (11 days); a longer time is no measurement, and too large a one is no float.
@@ -55,6 +57,17 @@ class RequestTimes:
     busy_us: list[float] = field(default_factory=list)
     enqueue_us: list[float] = field(default_factory=list)
     held: bool = False
+
+
+class HeldCall(NamedTuple):
+    """Hold the times of one call in µs as `RequestTimes` does, and whether the device was held until all of it was
+    enqueued."""
+
+    inside_us: float
+    outside_us: float
+    busy_us: float
+    enqueue_us: float
+    held: bool
 
 
 class CandidateProcess:
@@ -143,37 +156,56 @@ class CandidateProcess:
     def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> RequestTimes:
         """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
 
-        The referee opens the gate, and its clock runs from there until the call's answer: the host's time for
-        enqueueing is in neither clock. A call that is not enqueued within `patience_s` waits for the device inside,
-        or fills its queue: the gate is opened nevertheless, and `held` is false.
+        The referee opens the gate after the process has had SETTLE_S to begin waiting for its device. Its clock runs
+        from there until the call's answer, and contains neither the host's time for enqueueing nor the process's
+        waking, which a long call would hide and a short one would not. A call that is not enqueued within `patience_s`
+        waits for the device inside, or fills its queue: the gate is opened nevertheless, and `held` is false.
+
+        After a failure the process must not be asked again: an answer of it may wait to be read.
         """
-        gate = self._gate
-        if gate is None:
+        if self._gate is None:
             raise ValueError("only a GPU can be held")
-        inside: list[float] = []
-        busy: list[float] = []
-        enqueue: list[float] = []
-        outside_ns, late = 0, False
-
-        def give_up() -> None:
-            nonlocal late
-            late = True
-            gate.write(0, OPEN)
-
         self._wake()
         self._ask({"op": "lay", "calls": calls}, timeout_s)
-        for number in range(len(calls)):
-            # A call that synchronises inside never returns while the device is held, so a late answer opens the gate.
-            armed = self._ask({"op": "arm", "number": number}, timeout_s, late=Late(patience_s, give_up))
-            started = time.perf_counter_ns()
-            gate.write(0, OPEN)
-            answer = self._ask({"op": "reach", "number": number}, timeout_s)
-            outside_ns += time.perf_counter_ns() - started
-            inside += self._times(answer, "inside_ns", 1)
-            busy += self._times(answer, "busy_ns", 1)
-            enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
+        try:
+            made = [self._held_call(self._gate, number, timeout_s, patience_s) for number in range(len(calls))]
+        except BaseException:
+            self._gate.write(0, OPEN)  # or the device would wait on, and others with it
+            raise
         self._hold()
-        return RequestTimes(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+        return RequestTimes(
+            [call.inside_us for call in made],
+            sum(call.outside_us for call in made),
+            [call.busy_us for call in made],
+            [call.enqueue_us for call in made],
+            held=all(call.held for call in made),
+        )
+
+    def _held_call(self, gate: SharedMemory, number: int, timeout_s: float, patience_s: float) -> HeldCall:
+        opened_ns = 0
+
+        def open_gate() -> None:
+            nonlocal opened_ns
+            opened_ns = opened_ns or time.perf_counter_ns()
+            gate.write(0, OPEN)
+
+        arming, reaching = (self._posed({"op": op, "number": number}) for op in ("arm", "reach"))
+        # A call that synchronises inside never returns while the device is held, so a late answer opens the gate.
+        armed = self._heard(arming, timeout_s, Late(patience_s, open_gate))
+        held = not opened_ns
+        if held:
+            time.sleep(SETTLE_S)
+            if not self._peer.silent:
+                self._heard(reaching, timeout_s)  # which raises what is wrong, if the process has failed
+                raise self._failure(
+                    Status.SUSPECT, "said that a call was done before the device was released for it"
+                )
+            open_gate()
+        answer = self._heard(reaching, timeout_s)
+        outside_us = (time.perf_counter_ns() - opened_ns) / 1e3
+        inside_us, busy_us = (self._times(answer, name, 1)[0] for name in ("inside_ns", "busy_ns"))
+        enqueue_us = self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)[0]
+        return HeldCall(inside_us, outside_us, busy_us, enqueue_us, held)
 
     def pack(self, memory: SharedMemory, timeout_s: float) -> None:
         """Have the process write to that memory what its compilers left. Raises CandidateFailure."""
@@ -276,9 +308,20 @@ class CandidateProcess:
         descriptors: Sequence[int] = (),
         late: Late | None = None,
     ) -> dict[str, Any]:
-        """Ask the process. Whatever goes wrong there becomes a CandidateFailure of this side."""
+        """Ask the process. Raises CandidateFailure of this side for whatever goes wrong there."""
+        return self._heard(self._posed(question, descriptors), timeout_s, late)
+
+    def _posed(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> str:
+        """Send a question, and return its nonce for `_heard`. Raises CandidateFailure."""
         try:
-            return self._peer.ask(question, timeout_s, descriptors, late)
+            return self._peer.pose(question, descriptors)
+        except ChannelClosed:
+            raise self._ended() from None
+
+    def _heard(self, nonce: str, timeout_s: float, late: Late | None = None) -> dict[str, Any]:
+        """Wait for an answer. Raises CandidateFailure of this side for whatever goes wrong there."""
+        try:
+            return self._peer.hear(nonce, timeout_s, late)
         except Refused as refused:
             raise self._refused(refused) from refused
         except ChannelTimeout:

@@ -54,8 +54,8 @@ class Peer:
         self.far_socket.close()
 
     @property
-    def alive(self) -> bool:
-        """Return whether the far end has neither closed the connection nor spoken unasked."""
+    def silent(self) -> bool:
+        """Return whether nothing of the far end waits to be read: no answer, and not the connection's end."""
         return not readable(self._socket.fileno(), 0)
 
     def ask(
@@ -67,17 +67,28 @@ class Peer:
     ) -> dict[str, Any]:
         """Send a question, with descriptors after it, and wait for its answer.
 
-        `late` is called once if the answer takes longer than its limit; waiting goes on. Raises Refused,
+        `late` acts if the answer takes longer than its limit, and again while waiting goes on. Raises Refused,
         ChannelTimeout, ChannelClosed, ChannelError, Cancelled.
         """
+        return self.hear(self.pose(question, descriptors), timeout_s, late)
+
+    def pose(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> str:
+        """Send a question without waiting for its answer, and return its nonce for `hear`. Raises ChannelClosed.
+
+        Several questions may be under way. The far end answers them in order.
+        """
         nonce = secrets.token_hex(8)
-        deadline = time.monotonic() + timeout_s
         self._channel.send({**question, "nonce": nonce})
         for descriptor in descriptors:
             self._hand_over(descriptor)
+        return nonce
+
+    def hear(self, nonce: str, timeout_s: float, late: Late | None = None) -> dict[str, Any]:
+        """Wait for the answer to the question with that nonce, as `ask` does."""
+        deadline = time.monotonic() + timeout_s
         if late is not None and not self._answered(late.after_s):
             late.act()
-        self._wait(deadline)
+        self._wait(deadline, late)
         answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
         # A process that answers before it was asked can't know the nonce, so an old or prepared answer is rejected.
         if answer.get("nonce") != nonce:
@@ -110,8 +121,10 @@ class Peer:
     def _answered(self, within_s: float) -> bool:
         return readable(self._socket.fileno(), within_s)
 
-    def _wait(self, deadline: float) -> None:
+    def _wait(self, deadline: float, late: Late | None) -> None:
         while not self._answered(min(POLL_S, max(0.0, deadline - time.monotonic()))):
+            if late is not None:
+                late.act()  # again: the far end may have begun what the act ends only after the last time
             if self.cancel is not None and self.cancel():
                 raise Cancelled
             if time.monotonic() >= deadline:

@@ -23,7 +23,9 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.3: calls of which the host needs long are made less often; every session judges a timed call.
 # 2.4: on a CPU the time of calls that overwrite their outputs contains a copy; on a GPU a kernel that can be held shows
 # its own device time though its reference cannot.
-HARNESS_VERSION = "2.4"
+# 2.5: on a GPU the referee's clock of a held call no longer contains the process's waking, nor copies that keep outputs
+# from being overwritten.
+HARNESS_VERSION = "2.5"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

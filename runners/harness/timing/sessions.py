@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median, mode
+from statistics import fmean, median, mode
 
 from runners.backends.base import Artefact
 from runners.errors import BASELINE, CANDIDATE, InfraFailure
@@ -23,7 +23,14 @@ from runners.harness.timing.case_timer import CaseTimer
 from runners.harness.timing.first_calls import make_first_calls
 from runners.harness.timing.measurements import CaseSession
 from runners.harness.timing.plan import Plan
-from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
+from runners.harness.timing.statistics import (
+    Interval,
+    clocks_agree,
+    median_interval,
+    speedup,
+    spread_us,
+    unaccounted_us,
+)
 from runners.job import Limits, Objective, ProblemBundle
 from runners.problems.base import Case, Problem
 
@@ -129,6 +136,11 @@ class Timings:
         if not all(s[CANDIDATE].busy_us and s[opponent].busy_us for s in sides):
             return 0.0
         return median([median(s[CANDIDATE].busy_us) - median(s[opponent].busy_us) for s in sides])
+
+    def beside_a_call_us(self, case: str, side: str) -> float:
+        """Return the time in µs per call that a side's requests take by the referee's clock and not by their own."""
+        many = [session.sides[side].of(self.basis(case)).requests for session in self.sessions[case]]
+        return median([unaccounted_us(requests) / fmean(r.calls for r in requests) for requests in many])
 
     def referee_speedup(self, opponent: str, rng: random.Random, case: str | None = None) -> Interval:
         """Return the speedup on one case, or over all, by the referee's clock alone."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from runners.errors import BASELINE
+from runners.errors import BASELINE, CANDIDATE
 from runners.harness.timing.sessions import Timings, overall_us
 from runners.job import Speedup
 from runners.problems.base import Case, Problem
@@ -28,6 +28,22 @@ def failed_checks(
     if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):
         found.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")
     return found
+
+
+def clocks_log(timings: Timings) -> str:
+    """Return one line for each case that compares what the candidate claims with what the referee's clock saw."""
+    rng = random.Random(0)  # noqa: S311 - no secret
+    return "\n".join(_clocks_of(timings, case, rng) for case in timings.sessions)
+
+
+def _clocks_of(timings: Timings, case: str, rng: random.Random) -> str:
+    claimed, seen = timings.case_speedup(case, BASELINE, rng), timings.referee_speedup(BASELINE, rng, case)
+    ours, theirs = (timings.beside_a_call_us(case, side) for side in (CANDIDATE, BASELINE))
+    return (
+        f"{case}: claims {claimed.median:.3g}×, the referee's clock saw {seen.median:.3g}× "
+        f"({seen.low:.3g} to {seen.high:.3g}); beside its calls a request takes {ours:.1f} µs per call, "
+        f"the baseline's {theirs:.1f} µs"
+    )
 
 
 def _of_case(problem: Problem, case: Case, target: Target, timings: Timings, rng: random.Random) -> Iterator[str]:
