@@ -21,7 +21,8 @@ OURS = ("KERNELSCI_", "DJANGO_", "DATABASE_", "REDIS_", "CELERY_")
 LOCK = "kernelsci-*.lock"
 # A module may start servers that the following ones share.
 MOST_NEW_DESCRIPTORS = 64
-RELEASED_WITHIN_S = 10.0
+# What ends or warms a process in the background waits until no other process of the suite times on the device.
+RELEASED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)

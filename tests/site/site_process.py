@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from django.conf import settings
@@ -61,7 +61,7 @@ class SiteProcess:
 
     def pid_of(self, text: str) -> int:
         """Return the oldest living process of this site whose command line contains `text`."""
-        return min(pid for pid in processes_of(self.var) if text in command_line(pid))
+        return oldest(pid for pid in processes_of(self.var) if text in command_line(pid))
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal to the supervisor alone and wait for it; its exit status."""
@@ -92,6 +92,21 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
+
+
+def oldest(pids: Iterable[int]) -> int:
+    """Return the process that was started first, which need not have the lowest number: numbers start again at the
+    kernel's pid_max."""
+    return min(pids, key=_started_at)
+
+
+def _started_at(pid: int) -> tuple[int, int]:
+    """Return the process's start in clock ticks since boot, with its number; a process that is gone comes last."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return sys.maxsize, pid
+    return int(fields[19]), pid
 
 
 def no_process_left(var: Path, within_s: float = GONE_WITHIN_S) -> bool:

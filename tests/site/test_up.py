@@ -22,6 +22,7 @@ from tests.site.site_process import (
     command_line,
     environment,
     no_process_left,
+    oldest,
     processes_of,
     wait_for,
 )
@@ -93,7 +94,7 @@ def test_a_killed_part_is_started_again(site: SiteProcess, part: str, name: str)
 def test_a_killed_worker_takes_its_pool_along_and_is_started_again(site: SiteProcess) -> None:
     assert wait_for(lambda: len(_workers(site, "agents@")) > 1, RECOVERS_WITHIN_S), site.output
     before = _workers(site, "agents@")
-    os.kill(min(before), signal.SIGKILL)
+    os.kill(oldest(before), signal.SIGKILL)
     assert wait_for(lambda: not before & processes_of(site.var), RECOVERS_WITHIN_S)
     assert wait_for(lambda: len(_workers(site, "agents@")) > 1, RECOVERS_WITHIN_S), site.output
 
