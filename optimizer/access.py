@@ -22,7 +22,7 @@ def access_run(user: User, run_id: int, verb: Verb) -> Run:
     """Return the run if the person may use it in that way. Raises Http404 otherwise, whether it exists or not."""
     run = Run.objects.visible_to(user).for_dashboard().filter(pk=run_id).first()
     # The same error for both cases: a different one would reveal which runs exist.
-    if run is None or not may(user, run, verb):
+    if run is None or not offers(user, run, verb):
         raise Http404("There is no such run.")
     return run
 
@@ -62,13 +62,27 @@ def access_comment(user: User, run_id: int, comment_id: int) -> Comment:
 
 
 def may(user: User, run: Run, verb: Verb) -> bool:
-    """Return whether the person's role in the run's team is enough for the verb."""
+    """Return whether the person's role in the run's team is enough for the verb, as it stands now."""
     return may_in_team(user, run.team, verb)
+
+
+def offers(user: User, run: Run, verb: Verb) -> bool:
+    """Return whether to show an action on a page.
+
+    A page asks up to six times, so the role is looked up once for each Run object. The action itself checks the
+    current role with `may`.
+    """
+    if user.pk not in run.known_roles:
+        run.known_roles[user.pk] = user.role_in(run.team)
+    return _is_enough(run.known_roles[user.pk], verb)
 
 
 def may_in_team(user: User, team: Team, verb: Verb) -> bool:
     """Return whether the person's role in the team is enough for the verb."""
-    role = user.role_in(team)
+    return _is_enough(user.role_in(team), verb)
+
+
+def _is_enough(role: TeamRole | None, verb: Verb) -> bool:
     return role is not None and role.rank >= ROLE_NEEDED[verb].rank
 
 

@@ -9,8 +9,9 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import connection, models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.functional import cached_property
 
-from optimizer.models.choices import ObjectiveChoice, RunState
+from optimizer.models.choices import ObjectiveChoice, RunState, TeamRole
 from optimizer.models.problem import ProblemVersion
 from optimizer.models.search_text import RUN_WORDS
 from optimizer.models.target import Target
@@ -127,6 +128,11 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return self.title or f"Run {self.pk}"
+
+    @cached_property
+    def known_roles(self) -> dict[int, TeamRole | None]:
+        """Return the roles in the run's team that were looked up for this object, by the person's key."""
+        return {}
 
     @property
     def state_choice(self) -> RunState:

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from optimizer.models import EvaluationState, EvaluationStatus, KernelParent, Measurement, Run
 
 # Larger trees are limited to the newest kernels and the best path.
 MOST = 5_000
 
+_WORDS = {"faster": ("faster than", "good"), "slower": ("slower than", "warn"), "same": ("as fast as", "muted")}
 
-@dataclass(frozen=True)
-class Node:
-    """Hold a kernel of the tree.
+
+class Node(NamedTuple):
+    """Hold a kernel of the tree; a tuple, since a page makes thousands of them.
 
     `parents` are numbers, base first. `tone` is the colour token of the outcome. `gain` is the measured speedup over
     the parent. `wins` are the cases in which no kernel is faster.
@@ -40,6 +41,22 @@ class Node:
     y: float = 0.0
 
 
+class _Row(NamedTuple):
+    """Hold what is read of a kernel."""
+
+    pk: int
+    number: int
+    author_kind: str
+    title: str
+    idea: str | None
+    state: str | None
+    status: str | None
+    verdict: str | None
+    parent_verdict: str | None
+    speedup: float | None
+    parent_speedup: float | None
+
+
 @dataclass(frozen=True)
 class Tree:
     """Hold a run's lineage. `left_out` counts older kernels that are not in it."""
@@ -53,14 +70,14 @@ def tree_of(run: Run) -> Tree:
     """Read and lay out the tree with four queries, however many kernels there are."""
     links = _links(run)
     rows = _rows(run)
-    best = next((row["number"] for row in rows if row["pk"] == run.best_kernel_id), None)
+    best = next((row.number for row in rows if row.pk == run.best_kernel_id), None)
     path = best_path(best, links)
     kept = _kept(rows, path)
-    numbers = {row["number"] for row in kept}
+    numbers = {row.number for row in kept}
     bases = {number: links[number][0] for number in numbers if links.get(number) and links[number][0] in numbers}
     places = layout(sorted(numbers), bases)
     wins = _winners(run)
-    nodes = [_node(row, links, wins, path, places[row["number"]]) for row in kept]
+    nodes = [_node(row, links, wins, path, places[row.number]) for row in kept]
     return Tree(nodes, best, len(rows) - len(kept))
 
 
@@ -115,19 +132,19 @@ def _links(run: Run) -> dict[int, list[int]]:
     return links
 
 
-def _rows(run: Run) -> list[dict[str, Any]]:
+def _rows(run: Run) -> list[_Row]:
     fields = ("pk", "number", "author_kind", "title", "hypothesis__title", "evaluation__state", "evaluation__status",
               "evaluation__verdict", "evaluation__parent_verdict", "evaluation__speedup",
               "evaluation__parent_speedup")  # fmt: skip
-    return list(run.kernels.order_by("number").values(*fields))
+    return [_Row(*row) for row in run.kernels.order_by("number").values_list(*fields)]
 
 
-def _kept(rows: Sequence[dict[str, Any]], path: set[int]) -> list[dict[str, Any]]:
+def _kept(rows: Sequence[_Row], path: set[int]) -> list[_Row]:
     if len(rows) <= MOST:
         return list(rows)
     # The best path is always kept, however old its kernels are.
-    newest = {row["number"] for row in rows[-(MOST - len(path)) :]}
-    return [row for row in rows if row["number"] in newest or row["number"] in path]
+    newest = {row.number for row in rows[-(MOST - len(path)) :]}
+    return [row for row in rows if row.number in newest or row.number in path]
 
 
 def _winners(run: Run) -> dict[int, tuple[str, ...]]:
@@ -146,28 +163,24 @@ def _winners(run: Run) -> dict[int, tuple[str, ...]]:
 
 
 def _node(
-    row: dict[str, Any], links: dict[int, list[int]], wins: dict[int, tuple[str, ...]], path: set[int],
+    row: _Row, links: dict[int, list[int]], wins: dict[int, tuple[str, ...]], path: set[int],
     place: tuple[float, float],
 ) -> Node:  # fmt: skip
     outcome, tone = _outcome(row)
     return Node(
-        number=row["number"], parents=tuple(links.get(row["number"], ())), author=row["author_kind"],
-        title=row["hypothesis__title"] or row["title"], outcome=outcome, tone=tone,
-        speedup=row["evaluation__speedup"], gain=row["evaluation__parent_speedup"],
-        wins=wins.get(row["number"], ()), on_best_path=row["number"] in path, x=place[0], y=place[1],
+        number=row.number, parents=tuple(links.get(row.number, ())), author=row.author_kind,
+        title=row.idea or row.title, outcome=outcome, tone=tone, speedup=row.speedup, gain=row.parent_speedup,
+        wins=wins.get(row.number, ()), on_best_path=row.number in path, x=place[0], y=place[1],
     )  # fmt: skip
 
 
-def _outcome(row: dict[str, Any]) -> tuple[str, str]:
+def _outcome(row: _Row) -> tuple[str, str]:
     """Return the outcome in words and as a tone: the verdict against the parent, else against the baseline."""
-    status = row["evaluation__status"]
-    if row["evaluation__state"] != EvaluationState.DONE or not status:
+    if row.state != EvaluationState.DONE or not row.status:
         return "not evaluated yet", "muted"
-    if status != EvaluationStatus.CORRECT:
-        found = EvaluationStatus(status)
+    if row.status != EvaluationStatus.CORRECT:
+        found = EvaluationStatus(row.status)
         return found.label.lower(), found.tone
-    verdict = row["evaluation__parent_verdict"] or row["evaluation__verdict"]
-    against = "its parent" if row["evaluation__parent_verdict"] else "the baseline"
-    words = {"faster": ("faster than", "good"), "slower": ("slower than", "warn"), "same": ("as fast as", "muted")}
-    word, tone = words.get(verdict, ("correct, not compared with", "muted"))
+    against = "its parent" if row.parent_verdict else "the baseline"
+    word, tone = _WORDS.get(row.parent_verdict or row.verdict or "", ("correct, not compared with", "muted"))
     return f"{word} {against}", tone

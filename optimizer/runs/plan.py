@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from optimizer.models import Evaluation, EvaluationState, Run, RunState
 from optimizer.queries.device_time import DeviceTime, device_time_of
@@ -81,18 +82,29 @@ class Plan:
     note: str = ""
 
 
-@dataclass(frozen=True)
 class Forecast:
-    """Hold what candidates are judged by."""
+    """Hold what candidates are judged by. Each part is read on first use: the plan of an ended run needs no model."""
 
-    model: TimeModel | None
-    best_us: float | None
-    device: DeviceTime | None
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
-    @classmethod
-    def of(cls, run: Run) -> Forecast:
-        best = Evaluation.objects.filter(first_of=run.best_kernel_id).values_list("time_us", flat=True).first()
-        return cls(model_of(run), best, device_time_of(run))
+    @cached_property
+    def model(self) -> TimeModel | None:
+        """Return the model that predicts times, None before enough kernels were measured."""
+        return model_of(self._run)
+
+    @cached_property
+    def best_us(self) -> float | None:
+        """Return the time of the run's best kernel in µs, None without one."""
+        # A repetition is the first evaluation of no kernel, so asking for None would find those of any run.
+        if (best := self._run.best_kernel_id) is None:
+            return None
+        return Evaluation.objects.filter(first_of=best).values_list("time_us", flat=True).first()
+
+    @cached_property
+    def device(self) -> DeviceTime | None:
+        """Return what evaluations take of the device, None before one has ended."""
+        return device_time_of(self._run)
 
     def line(
         self, title: str, number: int | None, stage: Stage, why: str, figures: Mapping[str, float]
@@ -106,7 +118,7 @@ class Forecast:
 
 def plan_of(run: Run) -> Plan:
     """Return what the run will send as things stand; nothing for a run that has ended."""
-    forecast = Forecast.of(run)
+    forecast = Forecast(run)
     limit_s = None if run.budget_device_minutes is None else 60 * run.budget_device_minutes
     left_s = None if limit_s is None else max(0.0, limit_s - run.spent_device_s)
     lines = [] if run.state_choice.is_terminal else list(_lines(run, forecast))

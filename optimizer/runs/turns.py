@@ -25,7 +25,7 @@ def order_waiting(run: Run) -> None:
     jobs = list(waiting.select_related("evaluation__kernel").order_by(TURN))
     if len(jobs) < 2:
         return
-    forecast = Forecast.of(run)
+    forecast = Forecast(run)
     if forecast.model is None:
         return
     lines = [_line(forecast, job) for job in jobs]

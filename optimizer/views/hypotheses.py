@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Count, Max, Min, QuerySet
+from django.db.models.functions import Greatest, Least
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -26,12 +27,16 @@ PER_PAGE = 60
 
 
 class Figures(NamedTuple):
-    """Hold the round of a hypothesis, what was predicted of it, and what was measured."""
+    """Hold the hypotheses of a round: how many, how many measured, and the bounds of what was predicted and measured.
+
+    Bounds are gains in per cent, None where nothing is known.
+    """
 
     round: int
-    predicted_min: float | None
-    predicted_max: float | None
-    measured_gain: float | None
+    hypotheses: int
+    measured: int
+    least: float | None
+    most: float | None
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,11 @@ def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
     """List the hypotheses of a run by round, the newest first; those of a long run on several pages."""
     run = access_run(user_of(request), run_id, "view")
     # Figures of all, so that every page has the same scale; the texts of one page alone.
-    figures = [Figures(*row) for row in Hypothesis.objects.filter(run=run).values_list(*Figures._fields)]
-    pages = rounds_by_page(Counter(row.round for row in figures))
+    figures = figures_of(run)
+    pages = rounds_by_page({row.round: row.hypotheses for row in figures})
     page = Paginator(pages, 1).get_page(_wanted_page(request, pages))
     shown = page.object_list[0] if page.object_list else []
-    scale = scale_of(figures)
+    scale = scale_of([bound for row in figures for bound in (row.least, row.most)])
     rounds: dict[int, list[BoardRow]] = defaultdict(list)
     for row in _of(run).filter(round__in=shown):
         rounds[row.round].append(BoardRow(row, range_bar(row, scale)))
@@ -89,9 +94,23 @@ def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
         "page": page,
         "rounds": [_round(number, rounds[number]) for number in shown],
         "calibrations": Hypothesis.objects.filter(run=run).calibrations(),
-        "measured": sum(row.measured_gain is not None for row in figures),
+        "measured": sum(row.measured for row in figures),
     }
     return render(request, "runs/hypotheses.html", context)
+
+
+def figures_of(run: Run) -> list[Figures]:
+    """Return the figures of all rounds, with one query."""
+    gains = ("predicted_min", "predicted_max", "measured_gain")
+    figures = {
+        "hypotheses": Count("pk"),
+        "measured": Count("measured_gain"),
+        # PostgreSQL's LEAST and GREATEST ignore what is null.
+        "least": Least(*map(Min, gains)),
+        "most": Greatest(*map(Max, gains)),
+    }
+    rows = Hypothesis.objects.filter(run=run).order_by().values("round").annotate(**figures)
+    return [Figures(*row) for row in rows.values_list(*Figures._fields)]
 
 
 def rounds_by_page(sizes: Mapping[int, int]) -> list[list[int]]:
@@ -147,11 +166,10 @@ def _is_tried(row: Hypothesis) -> bool:
     return row.chosen or row.measured_gain is not None or not is_proposal
 
 
-def scale_of(rows: Sequence[Figures] | Sequence[Hypothesis]) -> tuple[float, float]:
-    """Return the smallest and largest gain that was predicted or measured, in per cent, including zero."""
-    known = [gain for row in rows for gain in (row.predicted_min, row.predicted_max, row.measured_gain)]
-    gains = [gain for gain in known if gain is not None]
-    return min([0.0, *gains]), max([0.0, *gains])
+def scale_of(gains: Iterable[float | None]) -> tuple[float, float]:
+    """Return the smallest and largest of the gains that are known, in per cent, including zero."""
+    known = [gain for gain in gains if gain is not None]
+    return min([0.0, *known]), max([0.0, *known])
 
 
 def range_bar(row: Hypothesis, scale: tuple[float, float]) -> RangeBar | None:

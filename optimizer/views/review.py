@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from optimizer.access import access_comment, access_kernel, access_run, access_thread, may
+from optimizer.access import access_comment, access_kernel, access_run, access_thread, offers
 from optimizer.actions.review import MAX_COMMENT, Place, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
 from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm, place_of
@@ -186,7 +186,7 @@ def _drafts_seen(user: User, run: Run, kernel: Kernel | None, beside: str) -> Qu
 def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
     hypothesis = _hypothesis(run, parse_whole_number(request.GET.get("hypothesis")))
     return {
-        "may_comment": may(user, run, "comment"),
+        "may_comment": offers(user, run, "comment"),
         "people": sorted(run.team.members.filter(is_active=True).values_list("username", flat=True)),
         "hypothesis": hypothesis,
         "thread_form": ThreadForm(initial={"hypothesis": hypothesis.pk if hypothesis else ""}, auto_id="say-%s"),

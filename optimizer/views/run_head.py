@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimizer.access import may
+from optimizer.access import offers
 from optimizer.models import Follow, Run, RunState, User
 from optimizer.queries.run_status import status_of
 from optimizer.runs.budget import exhausted
@@ -31,7 +31,7 @@ def head_context(run: Run, user: User, tab: str) -> dict[str, Any]:
         "tabs": [(name, label) for name, label in TABS if _is_shown(run, name, tab)],
         "strategy_title": strategy_title(run.strategy),
         "follows": Follow.objects.filter(user=user, run=run).exists(),
-        "may_hide": run.created_by_id == user.pk or may(user, run, "own"),
+        "may_hide": run.created_by_id == user.pk or offers(user, run, "own"),
         **actions_context(run, user),
     }
 
@@ -46,7 +46,7 @@ def _is_shown(run: Run, name: str, tab: str) -> bool:
 def actions_context(run: Run, user: User) -> dict[str, Any]:
     """Return the line of the run's state and the actions that fit it; both change while the run is live."""
     state = RunState(run.state)
-    may_operate = may(user, run, "operate")
+    may_operate = offers(user, run, "operate")
     return {
         "status": status_of(run),
         "may_operate": may_operate,

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from optimizer.access import access_run, may
+from optimizer.access import access_run, offers
 from optimizer.actions.run_labels import MAX_TAGS, NOTES_CHARS, check_tags, do_archive_runs, do_label_run
 from optimizer.models import Run, User
 from optimizer.views.signed_in import user_of
@@ -19,7 +19,7 @@ from optimizer.views.signed_in import user_of
 
 def labels_context(run: Run, user: User) -> dict[str, Any]:
     """Return what the page needs to edit tags and notes."""
-    return {"may_operate": may(user, run, "operate"), "most_tags": MAX_TAGS, "notes_chars": NOTES_CHARS}
+    return {"may_operate": offers(user, run, "operate"), "most_tags": MAX_TAGS, "notes_chars": NOTES_CHARS}
 
 
 @login_required

@@ -13,7 +13,7 @@ from optimizer.charts.roofline import positions, roofline
 from optimizer.models import Hypothesis, LlmCall
 from optimizer.queries.intervals import geometric_mean, share
 from optimizer.queries.kernel_resources import pairs_of, resource_rows
-from optimizer.views.hypotheses import range_bar, scale_of
+from optimizer.views.hypotheses import Figures, figures_of, range_bar, scale_of
 from optimizer.views.kernel_flags import determinism, observations
 from runners.job import BuildReport, CaseResult, JobResult, JobSpec, KernelResources, Status
 from runners.problems import load, open_bundle
@@ -84,13 +84,23 @@ def test_determinism_is_claimed_only_of_what_was_checked() -> None:
 
 def test_a_prediction_is_a_bar_and_a_measurement_a_point_on_one_scale() -> None:
     rows = [Hypothesis(predicted_min=0, predicted_max=50, measured_gain=25), Hypothesis(measured_gain=-50)]
-    scale = scale_of(rows)
-    assert scale == (-50.0, 50.0)
+    scale = scale_of(gain for row in rows for gain in (row.predicted_min, row.predicted_max, row.measured_gain))
+    assert scale == (-50.0, 50.0) and scale_of([3.0, None]) == (0.0, 3.0)
     bar, point = (range_bar(row, scale) for row in rows)
     assert bar is not None and point is not None and bar.measured is not None
     assert bar.zero == bar.left == pytest.approx(80) and bar.left < bar.measured < bar.left + bar.span
     assert (point.span, point.measured) == (0.0, 6.0)
     assert range_bar(Hypothesis(), scale) is None
+
+
+@pytest.mark.django_db
+def test_the_figures_of_a_round_are_summed_up_with_gains_that_nobody_knows_left_out() -> None:
+    run = make_run()
+    gains = [(0, 50, 25), (None, None, -60), (-5, 10, None), (None, None, None)]
+    for key, (low, high, measured) in enumerate(gains):
+        known = {"predicted_min": low, "predicted_max": high, "measured_gain": measured}
+        Hypothesis.objects.create(run=run, key=f"h{key}", round=1 + key // 3, title="t", **known)
+    assert set(figures_of(run)) == {Figures(1, 3, 2, -60.0, 50.0), Figures(2, 1, 0, None, None)}
 
 
 def test_the_calibration_plot_has_a_mark_for_each_role_and_model() -> None:

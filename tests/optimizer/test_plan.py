@@ -21,6 +21,7 @@ from optimizer.models import Evaluation, Job, Kernel, Run, RunState, Target, Tea
 from optimizer.queries.budgets import Budget
 from optimizer.queries.device_time import _fitted
 from optimizer.reports.plan import plan_table
+from optimizer.runs import plan as planning
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.runs.plan import Stage, plan_of
@@ -188,11 +189,30 @@ def test_what_does_not_fit_into_the_budget_is_marked(busy: Run, pages: Client) -
 
 
 @pytest.mark.django_db
+def test_the_plan_of_a_run_that_has_ended_reads_no_builds(busy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Run] = []
+    monkeypatch.setattr(planning, "model_of", read.append)
+    assert plan_of(busy).lines and read == [busy]
+    Run.objects.filter(pk=busy.pk).update(state=RunState.FINISHED)
+    busy.refresh_from_db()
+    found = plan_of(busy)
+    assert found.lines == [] and found.note == "" and read == [busy]
+
+
+@pytest.mark.django_db
+def test_a_run_without_a_best_kernel_is_compared_with_no_other_runs_time(busy: Run, team: Team) -> None:
+    repeated = busy.best_kernel.evaluation  # type: ignore[union-attr]
+    Evaluation.objects.filter(pk=repeated.pk).update(first_of=None)  # as a repetition is stored
+    fresh = make_run(team)
+    assert fresh.best_kernel_id is None and planning.Forecast(fresh).best_us is None
+
+
+@pytest.mark.django_db
 def test_a_run_that_has_not_begun_names_its_seeds(team: Team) -> None:
     run = make_run(team, budget=Budget(device_minutes=5))
-    plan = plan_of(run)
-    assert plan.lines and all(line.stage == Stage.NEXT and "seed" in line.why for line in plan.lines)
-    assert "not known before an evaluation has ended" in plan_table(plan)
+    found = plan_of(run)
+    assert found.lines and all(line.stage == Stage.NEXT and "seed" in line.why for line in found.lines)
+    assert "not known before an evaluation has ended" in plan_table(found)
 
 
 @pytest.mark.django_db

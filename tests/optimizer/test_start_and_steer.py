@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from optimizer import queue
-from optimizer.access import access_run
+from optimizer.access import access_run, may, offers
 from optimizer.actions.demo import do_start_demo
 from optimizer.actions.job import do_start_job
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import do_clone_run, do_pause_run, do_resume_run, do_stop_run
 from optimizer.loop import advance
-from optimizer.models import Job, Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
+from optimizer.models import Job, Membership, Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
@@ -89,6 +89,22 @@ def test_a_role_may_do_its_own_and_what_comes_before_it(role: TeamRole | None, v
             return False
 
     assert {verb for verb in ("view", "comment", "operate", "own") if may(verb)} == verbs
+
+
+def test_a_page_reads_a_role_once_for_a_run_and_an_action_reads_it_again(
+    django_assert_num_queries: Any,
+) -> None:
+    run = make_run()
+    user = make_user(run.team, TeamRole.REVIEWER)
+    assert offers(user, run, "comment")
+    with django_assert_num_queries(0):
+        assert offers(user, run, "view") and not offers(user, run, "operate")
+    Membership.objects.filter(user=user).update(role=TeamRole.OWNER)
+    assert may(user, run, "own") and access_run(user, run.pk, "own") == run
+    Membership.objects.filter(user=user).delete()
+    assert not may(user, run, "view")
+    with pytest.raises(Http404):
+        access_run(user, run.pk, "view")
 
 
 def test_a_private_run_is_its_starters_and_the_owners() -> None:
