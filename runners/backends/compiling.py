@@ -16,7 +16,7 @@ from pathlib import Path
 from runners.backends.base import BuildRequest
 from runners.errors import InfraFailure
 from runners.job import TunableValue
-from runners.sandbox import Completed, ResourceLimits, SandboxPolicy, run
+from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, run
 
 # A library has some ten kilobytes, what a compiler writes on the way some megabytes.
 ROOM_BYTES = 16 << 20
@@ -97,8 +97,18 @@ def log_of(done: Completed, build_s: float) -> str:
     """Return both streams, and the reason if the compiler was stopped."""
     text = "\n".join(part for part in (done.stderr.strip(), done.stdout.strip()) if part)
     if done.killed_reason is not None:
-        text += f"\nthe compiler was stopped: {done.killed_reason.value} (limit {build_s:g} s)"
+        text += f"\nthe compiler was stopped: {_why_stopped(done, build_s)}"
     return text
+
+
+def _why_stopped(done: Completed, build_s: float) -> str:
+    return {
+        KillReason.TIMEOUT: f"it was not done after {build_s:g} s",
+        KillReason.MEMORY: "it used more memory than a build may",
+        KillReason.OUTPUT: f"it printed {done.output_bytes:,} bytes, more than a build may",
+        KillReason.DISK: "it wrote more to the disk than a build may",
+        KillReason.HOST: "the machine ran short of memory",
+    }.get(done.killed_reason or KillReason.CANCELLED, "the job was cancelled")
 
 
 def moved_library(made: Path, library: Path, symbol: str) -> str | None:

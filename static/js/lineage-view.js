@@ -2,7 +2,7 @@
 // is drawn, at most once a frame. Titles appear where there is room for them.
 "use strict";
 
-const COLUMN = 270, ROW = 26, RADIUS = 6, LABELS_FROM = 0.62, NEAR = 12, MARGIN = 40, TIP = 40, SCALES = [0.01, 4];
+const COLUMN = 270, ROW = 26, RADIUS = 6, LABELS_FROM = 0.62, LABEL_GAP = 16, NEAR = 12, MARGIN = 40, TIP = 40, SCALES = [0.01, 4];
 
 class LineageView {
   constructor(canvas, tree) {
@@ -155,15 +155,28 @@ class LineageView {
 
   // Beside the node its number; on the edge that leads to it, the hypothesis.
   label(pen, n, x, y, radius) {
-    const { number, title, speedup, wins, best } = this.tree;
+    const { number, title, parents, wins, best } = this.tree;
     radius *= number[n] === best ? 1.5 : 1; // as far as the node and its ring reach
     if (wins[n].length) radius += 3;
-    const name = `#${number[n]}${speedup[n] ? ` ${speedup[n].toFixed(2)}×` : ""}`;
-    this.write(pen, name, x + radius + 4, y + 4, "left", this.colours.text);
-    const room = Math.floor((COLUMN * this.scaleX - 110) / 6.5);
-    if (!this.tree.parents[n].length || room < 8) return;
-    const shown = title[n].length > room ? `${title[n].slice(0, room - 1)}…` : title[n];
-    this.write(pen, shown, x - radius - 6, y + 4, "right", this.colours.muted);
+    this.write(pen, this.nameOf(n), x + radius + 4, y + 4, "left", this.colours.text);
+    const parent = this.index.get(parents[n][0]);
+    if (parent === undefined) return;
+    const taken = this.placeX(parent) + 1.5 * RADIUS + 3 + 4 + pen.measureText(this.nameOf(parent)).width;
+    const shown = this.fitted(pen, title[n], x - radius - 6 - taken - LABEL_GAP);
+    if (shown) this.write(pen, shown, x - radius - 6, y + 4, "right", this.colours.muted);
+  }
+
+  nameOf(n) {
+    const { number, speedup } = this.tree;
+    return `#${number[n]}${speedup[n] ? ` ${speedup[n].toFixed(2)}×` : ""}`;
+  }
+
+  // As much of a text as fits, or nothing where that would be a few letters.
+  fitted(pen, text, room) {
+    if (pen.measureText(text).width <= room) return text;
+    let length = Math.floor(room / pen.measureText("n").width);
+    while (length >= 8 && pen.measureText(`${text.slice(0, length)}…`).width > room) length--;
+    return length >= 8 ? `${text.slice(0, length)}…` : "";
   }
 
   // Text over lines: they give way around it.

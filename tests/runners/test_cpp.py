@@ -105,6 +105,29 @@ def test_compiler_sees_no_file_of_the_machine(folder: Path) -> None:
     assert not report.ok and "the_secret_words" not in report.log
 
 
+def test_a_compiler_is_silent_about_its_own_headers_and_still_warns_of_the_kernel(folder: Path) -> None:
+    smaller = """#include <immintrin.h>
+extern "C" void add(float* x) {
+  __m512 a = _mm512_loadu_ps(x);
+  int unused_one;
+  _mm512_storeu_ps(x, _mm512_min_ps(a, _mm512_scalef_ps(a, a)));
+}
+"""
+    report = build(folder, smaller, flags=("-O3", "-mavx512f")).report
+    assert report.ok and "unused_one" in report.log and "avx512" not in report.log
+
+
+def test_a_log_names_the_first_errors_of_many(folder: Path) -> None:
+    log = build(folder, "\n".join(f"wrong{n} x{n};" for n in range(2000))).report.log
+    assert "wrong0" in log and "wrong19" in log and "wrong30" not in log
+
+
+def test_a_compiler_that_prints_without_end_is_stopped_with_that_reason(folder: Path) -> None:
+    said = '#pragma GCC warning "' + 400 * "flood " + '"\n'
+    report = build(folder, 600 * said).report
+    assert not report.ok and re.search(r"the compiler was stopped: it printed [\d,]{9,} bytes", report.log)
+
+
 def test_endless_compilation_is_stopped_and_not_kept_in_the_cache(folder: Path) -> None:
     text = "template<int N> struct F { static const long v = F<N-1>::v + F<N-2>::v; };\n" * 1
     bomb = text + "constexpr long f(long n) { return n < 2 ? n : f(n-1) + f(n-2); }\nconstexpr long x = f(60);\n"
