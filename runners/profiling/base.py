@@ -21,6 +21,8 @@ from runners.targets import Target
 LATENCY_SHARE = 1 / 3
 MOST_KERNELS = 8
 NAME_CHARS = 160
+# The name in place of a kernel's, where a tool counts a process and does not tell its functions apart.
+WHOLE_PROCESS = "the whole process"
 
 
 class ProfilerError(Exception):

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from runners.profiling.base import Attached, ProfilerError, Seen, number
+from runners.profiling.base import WHOLE_PROCESS, Attached, ProfilerError, Seen, number
 from runners.targets import Target, ceilings
 from runners.waiting import readable
 
@@ -64,7 +64,7 @@ class Perf(Attached):
         }
         return [
             Seen(
-                "the whole process", 1, duration_ns / calls / 1e3,
+                WHOLE_PROCESS, 1, duration_ns / calls / 1e3,
                 _compute_share(counted), _memory_share(counted, duration_ns, target), details,
             )
         ]  # fmt: skip

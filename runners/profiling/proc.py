@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from runners.profiling.base import Attached, ProfilerError, Seen
+from runners.profiling.base import WHOLE_PROCESS, Attached, ProfilerError, Seen
 from runners.targets import Target
 
 PROC = Path("/proc")
@@ -53,7 +53,7 @@ class Proc(Attached):
             "major_faults_a_call": counted["major_faults"] / calls,
             "context_switches_a_call": counted["context_switches"] / calls,
         }
-        return [Seen("the whole process", 1, counted["elapsed_s"] / calls * 1e6, None, None, details)]
+        return [Seen(WHOLE_PROCESS, 1, counted["elapsed_s"] / calls * 1e6, None, None, details)]
 
 
 def counts(pids: Sequence[int]) -> dict[str, float]:

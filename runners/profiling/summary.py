@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from runners.problems.base import Work
-from runners.profiling.base import bound_by
+from runners.profiling.base import WHOLE_PROCESS, bound_by
 from runners.targets import FACTOR_DTYPES, Target, ceilings
+
+# How the names of a profiler's own figures end, by which they are put into words.
+PERCENT = "_percent"
+COUNTED = ("_a_call", "cores_busy")
 
 
 def summary(target: Target, work: Mapping[str, Work | None], times_us: Mapping[str, float]) -> dict[str, Any]:
@@ -104,16 +108,31 @@ def _graph_words(name: str, times: object) -> str:
 def _kernel_words(kernel: object, tool: str) -> str:
     if not isinstance(kernel, Mapping) or not {"time_us", "launches", "name"} <= kernel.keys():
         return ""
-    line = f"{kernel['time_us']:.4g} µs a call in {kernel['launches']} launches of {kernel['name']}"
+    line = f"{kernel['time_us']:.4g} µs a call{_launches_words(kernel)}"
     if not {"bound", "compute_share", "memory_share"} <= kernel.keys():
         return f"{line}{_details(kernel)}"
     shares = f"{kernel['compute_share']:.0%} of the arithmetic, {kernel['memory_share']:.0%} of the memory"
     return f"{line}: bound by {kernel['bound']}, {shares} by {tool}'s counters{_details(kernel)}"
 
 
+def _launches_words(kernel: Mapping[str, Any]) -> str:
+    launches, name = kernel["launches"], kernel["name"]
+    if name == WHOLE_PROCESS:
+        return ""
+    return f" in {launches} {'launch' if launches == 1 else 'launches'} of {name}"
+
+
 def _details(kernel: Mapping[str, Any]) -> str:
-    figures = [f"{name.replace('_', ' ')} {value:g}" for name, value in _mapping(kernel, "details").items()]
+    figures = [_figure(name, value) for name, value in _mapping(kernel, "details").items()]
     return f" ({', '.join(figures)})" if figures else ""
+
+
+def _figure(name: str, value: float) -> str:
+    words = name.replace("_", " ")
+    if name.endswith(PERCENT):
+        return f"{words.removesuffix(' percent')} {value:.3g} %"
+    # A count belongs before what it counts: 0.07 context switches a call.
+    return f"{value:.3g} {words}" if name.endswith(COUNTED) else f"{words} {value:.4g}"
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -161,7 +161,7 @@ def test_what_the_profiler_saw_is_told_and_a_kernels_name_is_no_markup(client: C
     client.force_login(make_user(team))
     page = client.get(f"/runs/{run.pk}/kernels/1/").content.decode()
 
-    assert "5 µs a call in 1 launches of &lt;script&gt;: bound by memory" in page
+    assert "5 µs a call in 1 launch of &lt;script&gt;: bound by memory" in page
     assert "87% of the memory by ncu&#x27;s counters" in page and "perf: no counters here" in page
 
 

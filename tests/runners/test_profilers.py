@@ -280,6 +280,6 @@ def test_a_kernel_that_nobody_builds_upon_is_not_run_anew_for_counters() -> None
 def test_counters_are_put_into_words_for_agents() -> None:
     kernel = Seen("softmax", 1, 266.9, 0.36, 0.86, {"dram_percent": 86.4})
     assert in_words({"kernels": normalised("ncu", [kernel])}) == [
-        "266.9 µs a call in 1 launches of softmax: bound by memory, 36% of the arithmetic, 86% of the memory by ncu's "
-        "counters (dram percent 86.4)"
+        "266.9 µs a call in 1 launch of softmax: bound by memory, 36% of the arithmetic, 86% of the memory by ncu's "
+        "counters (dram 86.4 %)"
     ]

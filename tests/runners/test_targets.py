@@ -148,7 +148,7 @@ def test_a_profile_in_words_names_bounds_launches_and_kernels_and_takes_no_other
         "big: bound by memory; 2% of the arithmetic ceiling, 59% of the bandwidth",
         "big: 270.9 µs when replayed from a CUDA graph",
         "the least between two events around one launch on this device: 2.02 µs",
-        "266.9 µs a call in 1 launches of softmax",
+        "266.9 µs a call in 1 launch of softmax",
     ]
     assert in_words({"cases": ["x"], "launch": 3, "kernels": {"top": ["x"]}, "anything": "else"}) == []
 
