@@ -13,7 +13,13 @@ from optimizer.text.case_names import given_words
 from optimizer.text.markdown import fenced
 from runners.job import CaseResult
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&@:/])")
+_SPECIAL = re.compile(
+    r"[\\`*{}\[\]#|<>~&@]"  # links and images need a bracket, so their other signs may stay
+    r"|(?<![^\W_])_|_(?![^\W_])"  # an underscore within a word is none
+    r"|:(?=//|[\w+-]+:)|(?<=\bwww)\."  # GitHub's links without brackets, and its emoji
+    r"|^[-+=](?!\d)|^(?P<number>\d+)(?P<stop>[.)])(?=\s|$)",  # lists and rules at the beginning
+    re.IGNORECASE,
+)
 
 
 def markdown_report(facts: Facts) -> str:
@@ -25,7 +31,12 @@ def markdown_report(facts: Facts) -> str:
 
 def plain(text: object) -> str:
     """Return one line of text in which nothing is markup."""
-    return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
+    return _SPECIAL.sub(_escaped, " ".join(str(text).split()))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number, stop = found["number"], found["stop"]
+    return f"{number}\\{stop}" if number else f"\\{found[0]}"
 
 
 def _head(facts: Facts) -> str:

@@ -12,6 +12,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
 from optimizer.calls.prepare import knowledge_of
@@ -23,7 +26,7 @@ from optimizer.queries.lineage import best_path, layout, tree_of
 from optimizer.queries.parameter_importance import TrialGroup, TunedTrial, importances, spaces_of
 from optimizer.reports.facts import facts_of
 from optimizer.reports.html import html_report
-from optimizer.reports.markdown import markdown_report
+from optimizer.reports.markdown import markdown_report, plain
 from optimizer.reports.submission import NoSubmissionError, patch_against_seed, submission
 from tests.factories import make_kernel, make_run, make_team, make_user, store_problems_and_targets
 
@@ -350,6 +353,23 @@ def test_the_markdown_report_lets_nothing_of_others_become_markup(run: Run) -> N
     text = markdown_report(facts_of(run))
     assert "![x](http" not in text and "a \\| b" in text
     assert "````cpp\n```\n# x\n````" in text
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text(st.sampled_from("a1 _*`~#+-=.):|<>&![](){}\\@/\n"), min_size=1, max_size=24))
+def test_a_text_in_a_report_is_read_as_that_very_text(text: str) -> None:
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = reader.parse(plain(text))
+    assert [token.type for token in tokens] in ([], ["paragraph_open", "inline", "paragraph_close"])
+    children = [child for token in tokens for child in token.children or []]
+    assert {child.type for child in children} <= {"text"}
+    assert "".join(child.content for child in children) == " ".join(text.split())
+
+
+def test_addresses_mentions_and_issues_in_a_report_are_no_links_and_words_are_left_alone() -> None:
+    assert plain("https://a.b www.c.d e@f.g #12 :tada:") == r"https\://a.b www\.c.d e\@f.g \#12 \:tada:"
+    usual = "layernorm_residual on Intel(R) Xeon(R): 1.31x, -5 % in 10:20 minutes"
+    assert plain(usual) == usual
 
 
 def test_a_report_of_a_run_without_kernels_says_so(team: Team) -> None:

@@ -202,7 +202,7 @@ def test_a_run_that_optimises_call_time_says_so_everywhere(pages: Client, team: 
     assert run.best_speedup == 1.25
     page = page_of(pages, f"/runs/{run.pk}/")
     assert "call time (host included)" in page and "by call time" in page
-    assert "Call time \\(host included\\)" in markdown_report(facts_of(run))
+    assert "Call time (host included)" in markdown_report(facts_of(run))
     assert "by call time" in closing_table(run)
     assert do_clone_run(member, run).objective == "call"
     assert 'value="call" selected' in page_of(pages, f"/runs/new/?clone={run.pk}")
