@@ -42,7 +42,15 @@ from optimizer.runs.history import history_of
 from optimizer.text.storable import storable, storable_text
 from optimizer.tools import results
 from optimizer.tools.answers import answer
-from optimizer.tools.catalogue import MAX_SOURCE_CHARACTERS, SUBMIT, TOOLS, Arguments, KernelArguments, Tool
+from optimizer.tools.catalogue import (
+    MAX_SOURCE_CHARACTERS,
+    SUBMIT,
+    TOOLS,
+    Arguments,
+    KernelArguments,
+    TimingArguments,
+    Tool,
+)
 from optimizer.tools.limits import Spent, used_up
 from optimizer.tools.sources import Draft, draft_of
 from runners.job import Effort, JobResult, Status
@@ -53,6 +61,8 @@ RESULT_CAP = 12_000
 # Longer texts than any kernel are cut, so that megabytes are neither stored nor sent again.
 MAX_ARGUMENT_CHARACTERS = MAX_SOURCE_CHARACTERS
 KEPT_OF_ARGUMENTS = 4_000
+# Where a tool call's summary has the number of the call whose kernel it was timed against.
+AGAINST = "against"
 
 
 @dataclass(frozen=True)
@@ -100,9 +110,10 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     tool = TOOLS[call.name]
     state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
     # Output of compilers and kernels is data, also where it is phrased as an instruction.
-    said = storable_text(results.in_words(tool, result))
+    base = _name_of(call.summary.get(AGAINST))
+    said = storable_text(results.in_words(tool, result, base))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
-    summary = call.summary | {"headline": results.headline(tool, result), "status": result.status.value}
+    summary = call.summary | {"headline": results.headline(tool, result, base), "status": result.status.value}
     spent_s = device_s(result) if tool.effort != Effort.BUILD else 0.0
     call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
     run.spent_device_s += spent_s
@@ -202,8 +213,10 @@ def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> 
         desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
         row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
     if tool.effort is not None:
-        row.save(update_fields=["source", "language"])
-        row.job = queue_tool_job(desk.run, desk.call, row, tool)
+        opponent = _opponent(desk, arguments)
+        row.summary |= {AGAINST: opponent.number} if opponent else {}
+        row.save(update_fields=["source", "language", "summary"])
+        row.job = queue_tool_job(desk.run, desk.call, row, tool, opponent)
         row.save(update_fields=["job"])
         return
     if tool.name == SUBMIT:
@@ -211,6 +224,23 @@ def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> 
     history, knowledge = history_of(desk.run), knowledge_of(desk.run)
     text = answer(tool.name, arguments, history, knowledge, Delimiters(mark_of(desk.run)))
     row.mark_ended(ToolState.DONE, storable_text(text), summary=row.summary)
+
+
+def _opponent(desk: _Desk, arguments: Arguments) -> ToolCall | None:
+    """Return the earlier call whose kernel this one is timed against, None for the base. Raises _RefusedError."""
+    if not isinstance(arguments, TimingArguments) or arguments.against == "base":
+        return None
+    timed = [name for name, tool in TOOLS.items() if tool.effort == Effort.QUICK]
+    last = tool_calls_of(desk.call).filter(name__in=timed, summary__status=Status.CORRECT.value).last()
+    if last is None:
+        raise _RefusedError(
+            "No kernel of yours has been timed and was correct yet: time this one against the base."
+        )
+    return last
+
+
+def _name_of(number: int | None) -> str:
+    return results.BASE if number is None else f"the kernel of call {number}"
 
 
 def _go_on_when_done(call: LlmCall) -> None:

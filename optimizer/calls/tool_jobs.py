@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimizer.models import EvaluationStatus, Job, Kernel, LlmCall, Run, ToolCall
+from optimizer.models import EvaluationStatus, Job, LlmCall, Run, ToolCall
 from optimizer.runs.dispatch import store_job
 from optimizer.tools.catalogue import Tool
 from runners.dispatch import DISPATCHERS
@@ -14,8 +14,12 @@ CPU = "cpu"
 LIMIT_S = 180.0
 
 
-def queue_tool_job(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> Job:
+def queue_tool_job(
+    run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool, opponent: ToolCall | None = None
+) -> Job:
     """Create the job of a tool call and notify the runners after commit. Call under the run's lock.
+
+    Timing is paired with the kernel of the earlier tool call `opponent`, or with the one that is to be changed.
 
     What needs no device is done by this installation's own workers. On a CPU target everything waits for its turn on
     the target's queue, so that a compiler does not disturb a measurement on the same processor.
@@ -28,27 +32,32 @@ def queue_tool_job(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> 
         queue=BUILD_QUEUE if on_build else DISPATCHERS[dispatcher].queue_for(run.target.key, Effort.FULL),
         dispatcher=dispatcher,
     )
-    return store_job(job, _tool_spec(run, call, tool_call, tool), run.problem_version_id)
+    return store_job(job, _tool_spec(run, call, tool_call, tool, opponent), run.problem_version_id)
 
 
-def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> JobSpec:
-    """Return the job of a tool. Timing is paired with the kernel to be changed."""
-    base = _base_of(run, call) if tool.effort == Effort.QUICK else None
+def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool, opponent: ToolCall | None) -> JobSpec:
     return JobSpec(
         job_id=f"tool-{tool_call.pk}",
         problem=run.problem_version.as_bundle(),
         target=CPU if tool.interpreted else run.target.key,
-        candidate=Source(Language(tool_call.language), tool_call.source),
+        candidate=_source_of(tool_call),
         effort=tool.effort or Effort.BUILD,
         baseline=Baseline(run.baseline),
-        parent=base.as_source() if base else None,
+        parent=_source_of(opponent) if opponent else _base_of(run, call, tool),
         limits=Limits(total_s=LIMIT_S),
         profile=tool.profile,
         objective=Objective(run.objective),
     )
 
 
-def _base_of(run: Run, call: LlmCall) -> Kernel | None:
+def _source_of(tool_call: ToolCall) -> Source:
+    return Source(Language(tool_call.language), tool_call.source)
+
+
+def _base_of(run: Run, call: LlmCall, tool: Tool) -> Source | None:
     """Return the kernel that the question is to improve, or None where it fails and cannot be timed alongside."""
+    if tool.effort != Effort.QUICK:
+        return None
     named = [str(call.context[name]) for name in ("base", "node") if name in call.context]
-    return run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()
+    base = run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()
+    return base.as_source() if base else None

@@ -7,7 +7,7 @@ from the database at once (`optimizer.tools.answers`). What a model sends is use
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -65,6 +65,20 @@ class BlockArguments(KernelArguments):
     edits: str = Field(
         "", max_length=MAX_SOURCE_CHARACTERS, description="SEARCH/REPLACE blocks inside the marked blocks instead."
     )
+
+
+class TimingArguments(KernelArguments):
+    """Name the kernel to time, and the one that it is timed in turns with."""
+
+    against: Literal["base", "last"] = Field(
+        "base",
+        description="The kernel that it takes turns with: base is the one that you were given to change, last that of "
+        "your last timed and correct call, which tells two variants of yours apart.",
+    )
+
+
+class TimingBlockArguments(TimingArguments, BlockArguments):
+    """Hold the same for a role that writes marked blocks."""
 
 
 class SubmitArguments(KernelArguments):
@@ -143,14 +157,15 @@ TOOLS: dict[str, Tool] = {
         Tool(
             "quick_time",
             "Build, check and time a kernel for a short while, in turns with the kernel that you were given to change "
-            "and with the baseline. Returns times and speedup by case; the interval is wider than an evaluation's.",
-            KernelArguments,
+            "(or your last one) and with the baseline. Returns times and speedup by case; the interval is wider than "
+            "an evaluation's.",
+            TimingArguments,
             Effort.QUICK,
         ),
         Tool(
             "profile",
             "Like quick_time, and look closer at the slowest case: what the time is spent on and what limits it.",
-            KernelArguments,
+            TimingArguments,
             Effort.QUICK,
             profile=True,
         ),
@@ -173,6 +188,7 @@ _INTERPRETED = replace(
 
 _FOR_BLOCKS: dict[type[Arguments], type[Arguments]] = {
     KernelArguments: BlockArguments,
+    TimingArguments: TimingBlockArguments,
     SubmitArguments: SubmitBlockArguments,
 }
 

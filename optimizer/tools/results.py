@@ -13,27 +13,29 @@ from runners.job import CaseResult, Effort, Flag, JobResult, KernelResources, Sp
 
 LOG_CAP = 6_000
 MOST_CASES = 40
+# What the kernel that the writer was given to change is called.
+BASE = "the base"
 
 
-def in_words(tool: Tool, result: JobResult) -> str:
-    """Return the whole result."""
+def in_words(tool: Tool, result: JobResult, base: str = BASE) -> str:
+    """Return the whole result. `base` names the kernel that it was timed in turns with."""
     if result.status == Status.INFRA_ERROR:
         reason = "; ".join(result.reasons)
         return f"The machine failed, which says nothing about the kernel: {reason}"
-    parts = [_build(result), _verdict(tool, result), *_cases(result), *_speedups(result)]
+    parts = [_build(result), _verdict(tool, result), *_cases(result, base), *_speedups(result, base)]
     if tool.profile:
         parts.append(sections.profile(result) or "The profiler saw nothing.")
     return "\n".join(part for part in parts if part)
 
 
-def headline(tool: Tool, result: JobResult) -> str:
+def headline(tool: Tool, result: JobResult, base: str = BASE) -> str:
     """Return the result in a few words."""
     if result.status != Status.CORRECT:
         return result.status.value.replace("_", " ").capitalize()
     if result.versus_parent is not None:
-        return f"{result.versus_parent.median:.2f}× of the base's speed"
+        return f"{result.versus_parent.median:.2f}× the speed of {base}"
     if result.speedup is not None:
-        return f"{result.speedup.median:.2f}× of the baseline's speed"
+        return f"{result.speedup.median:.2f}× the speed of the baseline"
     if tool.effort == Effort.BUILD:
         return _build_headline(result.build.kernels if result.build else [])
     return f"Correct on {len(result.cases)} case{'' if len(result.cases) == 1 else 's'}"
@@ -72,23 +74,23 @@ def _emulated(result: JobResult) -> str:
     return cut_middle(f"Not checked: {logs[-1]}", LOG_CAP) if Flag.NOT_EMULATED in result.flags and logs else ""
 
 
-def _cases(result: JobResult) -> list[str]:
+def _cases(result: JobResult, base: str) -> list[str]:
     """Return a line for each case that was checked or timed."""
     # The error of a wrong case is the reason, which is shown above.
-    shown = [_case(case) for case in result.cases[:MOST_CASES] if case.ok]
+    shown = [_case(case, base) for case in result.cases[:MOST_CASES] if case.ok]
     more = len(result.cases) - MOST_CASES
     return shown + ([f"… and {more} more cases"] if more > 0 else [])
 
 
-def _case(case: CaseResult) -> str:
-    times = {"kernel": case.candidate_us, "base": case.parent_us, "baseline": case.baseline_us}
+def _case(case: CaseResult, base: str) -> str:
+    times = {"kernel": case.candidate_us, base.removeprefix("the "): case.parent_us, "baseline": case.baseline_us}
     timed = ", ".join(f"{who} {us:.2f} µs" for who, us in times.items() if us is not None)
     error = f"largest absolute error {case.max_abs_error:.2g}" if case.max_abs_error is not None else ""
     return f"- {case.name}: " + ("; ".join(part for part in (timed, error) if part) or "correct")
 
 
-def _speedups(result: JobResult) -> list[str]:
-    named = (("the base", result.versus_parent), ("the baseline", result.speedup))
+def _speedups(result: JobResult, base: str) -> list[str]:
+    named = ((base, result.versus_parent), ("the baseline", result.speedup))
     return [_speedup(opponent, speedup) for opponent, speedup in named if speedup is not None]
 
 

@@ -36,7 +36,18 @@ from optimizer.models import (
 )
 from optimizer.runs.dispatch import spec_from
 from optimizer.tools.catalogue import TOOLS, Tool
-from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, StageResult, Status
+from runners.job import (
+    BuildReport,
+    CaseResult,
+    Effort,
+    JobResult,
+    JobSpec,
+    KernelResources,
+    Speedup,
+    StageResult,
+    Status,
+    Verdict,
+)
 from tests.driven_runs import make_driven_run
 from tests.factories import drive, fake_evaluate, make_run, make_team, make_user
 from tests.optimizer.clients import Call, caller_of
@@ -120,6 +131,29 @@ def test_edits_change_the_kernel_of_the_last_call_and_the_first_wrong_element_is
     assert last.source == SOURCE.replace("int x", "int y") and "element [0, 1] is 7.0" in last.result_text
     run.refresh_from_db()
     assert last.device_s == 2.0 and run.spent_device_s > 2.0
+
+
+def test_a_variant_is_timed_in_turns_with_the_last_timed_kernel_of_the_same_writer() -> None:
+    run = tool_run(tools="measure")
+    call = say(waiting(run), f"TOOL: quick_time\nagainst: last\n```cpp\n{SOURCE}```")
+    assert "time this one against the base" in prompt_text(call), "nothing was timed before"
+    for asked in ("quick_time", "check", "quick_time\nagainst: last"):
+        call = say(call, EDIT.replace("check", asked) if "last" in asked else f"TOOL: {asked}\n```cpp\n{SOURCE}```")
+        drive(run, timed, rounds=3)
+    _, first, _, second = ToolCall.objects.filter(run=run).order_by("pk")
+    assert first.job and first.job.spec["parent"]["text"] != SOURCE
+    assert second.job and second.job.spec["parent"]["text"] == SOURCE
+    assert "kernel 80.00 µs, kernel of call 2 100.00 µs" in second.result_text
+    assert "Speed against the kernel of call 2: 1.250×" in second.result_text
+    assert second.summary["headline"] == "1.25× the speed of the kernel of call 2"
+    assert "Speed against the base: 1.250×" in first.result_text
+
+
+def timed(spec: JobSpec, **_: Any) -> JobResult:
+    """Imitate a harness that finds every kernel correct and faster than its opponent."""
+    speedup = Speedup(1.25, 1.2, 1.3, "the parent", 1.02, Verdict.FASTER)
+    case = CaseResult("rows=3", ok=True, candidate_us=80.0, parent_us=100.0)
+    return JobResult(spec.job_id, Status.CORRECT, cases=[case], versus_parent=speedup)
 
 
 def test_an_attempt_counts_as_one_evaluation_when_it_is_submitted() -> None:
