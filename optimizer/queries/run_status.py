@@ -49,10 +49,8 @@ def _waiting_for_people(run: Run) -> RunStatus | None:
     if not waiting:
         return None
     (call, role), more = waiting[0], len(waiting) - 1
-    others = f" and {more} more" if more else ""
-    return RunStatus(
-        f"Waiting for a person: a question to the {role}{others} in the inbox.", "warn", "answer", call
-    )
+    prompts = f"{more + 1} prompts wait in the inbox, the oldest for" if more else "a prompt waits in the inbox for"
+    return RunStatus(f"Waiting for an answer: {prompts} the role {role}.", "warn", "answer", call)
 
 
 def _waiting_for_runner(run: Run) -> RunStatus | None:

@@ -205,7 +205,8 @@ def test_a_run_that_waits_for_a_person_says_so_and_links_to_the_question(pages: 
     first = run.calls.filter(state=CallState.WAITING).order_by("pk")[0]
     assert status_of(run).call == first.pk <= call.pk
     page = text_of(pages, "run_page", run.pk)
-    assert "Waiting for a person" in page and reverse("prompt_page", args=[first.pk]) in page
+    assert "Waiting for an answer: a prompt waits in the inbox for the role" in page
+    assert reverse("prompt_page", args=[first.pk]) in page
 
 
 def test_an_ended_run_gives_its_reason_and_a_paused_one_who_paused_it(team: Team, operator: User) -> None:
