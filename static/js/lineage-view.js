@@ -156,8 +156,7 @@ class LineageView {
   // Beside the node its number; on the edge that leads to it, the hypothesis.
   label(pen, n, x, y, radius) {
     const { number, title, parents, wins, best } = this.tree;
-    radius *= number[n] === best ? 1.5 : 1; // as far as the node and its ring reach
-    if (wins[n].length) radius += 3;
+    radius = radius * (number[n] === best ? 1.5 : 1) + (wins[n].length ? 3 : 0); // as far as node and ring reach
     this.write(pen, this.nameOf(n), x + radius + 4, y + 4, "left", this.colours.text);
     const parent = this.index.get(parents[n][0]);
     if (parent === undefined) return;
@@ -167,8 +166,8 @@ class LineageView {
   }
 
   nameOf(n) {
-    const { number, speedup } = this.tree;
-    return `#${number[n]}${speedup[n] ? ` ${speedup[n].toFixed(2)}×` : ""}`;
+    const speedup = this.tree.speedup[n];
+    return `#${this.tree.number[n]}${speedup ? ` ${speedup.toFixed(2)}×` : ""}`;
   }
 
   // As much of a text as fits, or nothing where that would be a few letters.
