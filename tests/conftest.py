@@ -265,7 +265,8 @@ def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
     """
     with django_db_blocker.unblock():
         around = transaction.atomic()
-        around._from_testcase = True  # a durable block may begin in it, as in a test
+        # A durable block may begin in it, as in a test.
+        around._from_testcase = True  # type: ignore[attr-defined]
         with around:
             yield
             transaction.set_rollback(True)

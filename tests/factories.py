@@ -113,7 +113,8 @@ def shipped_rows() -> dict[type[Model], list[Model]]:
     """
     with transaction.atomic():
         do_store_shipped()
-        made = {model: list(model._default_manager.all()) for model in (Target, Problem, ProblemVersion)}
+        models: tuple[type[Model], ...] = (Target, Problem, ProblemVersion)
+        made: dict[type[Model], list[Model]] = {model: list(model._default_manager.all()) for model in models}
         transaction.set_rollback(True)
     return made
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
 from optimizer.agents import anchors, answers
 from optimizer.agents.answer_base import Basis
 from optimizer.tools.text_protocol import parse_calls
-from tests.attack.growth import MOST_GROWTH, growth, repeated, seconds
+from tests.attack.growth import MOST_GROWTH, Reader, growth, repeated, seconds
 
 MARKED = "// <<<IMPROVE BEGIN>>>\n{}\n// <<<IMPROVE END>>>\n"
 
@@ -66,7 +67,9 @@ READERS = [
 
 
 @pytest.mark.parametrize(("read", "text_of"), READERS)
-def test_the_time_of_reading_an_answer_grows_with_its_length_alone(read, text_of) -> None:
+def test_the_time_of_reading_an_answer_grows_with_its_length_alone(
+    read: Reader, text_of: Callable[[int], str]
+) -> None:
     assert growth(read, text_of, 4_000) <= MOST_GROWTH
 
 

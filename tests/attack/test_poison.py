@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ POISON = {
 }
 
 
-def poisoned(message: dict[str, object], field: str, value: str) -> bytes:
+def poisoned(message: Mapping[str, object], field: str, value: str) -> bytes:
     return json.dumps({**message, field: "@"}).replace('"@"', value).encode()
 
 

@@ -16,6 +16,7 @@ from optimizer.actions.spool import do_sync_spool
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner
 from optimizer.runs.dispatch import spec_of
+from optimizer.runs.evaluation import do_store_result
 from runners.dispatch.spool import Spool
 from runners.dispatch.spool_source import SpoolSource
 from runners.job import JobResult, Status
@@ -42,7 +43,7 @@ def test_result_that_cannot_be_recorded_is_refused_and_the_others_count(
     while work_once(SpoolSource(spool, "cpu"), "spool.cpu", "there", fake_evaluate):
         pass
     poisoned = Job.objects.order_by("pk")[0].pk
-    store = job_actions.do_store_result
+    store = do_store_result
 
     def picky(evaluation: Evaluation, result: JobResult) -> None:
         if evaluation.job.pk == poisoned and result.status is Status.CORRECT:
@@ -87,6 +88,7 @@ def test_source_that_breaks_down_three_times_where_others_are_judged_has_crashed
     victim = Job.objects.filter(state=JobState.QUEUED).order_by("priority", "pk")[0].pk
     _fails_until_given_up(victim)
     evaluation = Job.objects.get(pk=victim).evaluation
+    assert evaluation is not None and evaluation.result is not None
     assert evaluation.status == EvaluationStatus.CRASHED and evaluation.judges_kernel
     assert "it broke" in evaluation.result["reasons"][0]
 
@@ -96,7 +98,8 @@ def test_control_source_that_breaks_down_where_nothing_is_judged_is_not_blamed()
     advance(run.pk)
     victim = Job.objects.filter(state=JobState.QUEUED).order_by("priority", "pk")[0].pk
     _fails_until_given_up(victim)
-    assert Job.objects.get(pk=victim).evaluation.status == EvaluationStatus.INFRA_ERROR
+    evaluation = Job.objects.get(pk=victim).evaluation
+    assert evaluation is not None and evaluation.status == EvaluationStatus.INFRA_ERROR
 
 
 def test_keys_are_pinned_and_forgotten_by_the_sites_command(

@@ -9,13 +9,13 @@ import pytest
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from optimizer.actions import quota
 from optimizer.actions.run import as_new_run, do_clone_run, do_start_run
 from optimizer.actions.suggestion import Suggestion, do_suggest
 from optimizer.loop import advance
-from optimizer.models import AuthorKind, IdempotencyKey, Kernel, Run, TeamRole, User
+from optimizer.models import AuthorKind, IdempotencyKey, Invitation, Kernel, Run, TeamRole, User
 from optimizer.views import join
 from optimizer.views.attempts import caller_of, give_back, take_attempt
 from tests.factories import make_run, make_team, make_user
@@ -66,14 +66,18 @@ def suggested(person: User) -> int:
     return Kernel.objects.filter(author=person, author_kind=AuthorKind.PERSON).count()
 
 
-def test_suggestions_to_several_runs_at_once_stay_within_one_persons_quota(runs, person, monkeypatch) -> None:
+def test_suggestions_to_several_runs_at_once_stay_within_one_persons_quota(
+    runs: list[Run], person: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(quota, "MOST_WAITING_KERNELS", 4)
     refused = at_once(lambda number: do_suggest(person, edited(runs[number % 3], number)), 9)
     assert suggested(person) == 4 and len(refused) == 5
     assert all("wait for their evaluation" in reason for reason in refused)
 
 
-def test_kernels_and_bytes_of_a_day_are_limited(runs, person, monkeypatch) -> None:
+def test_kernels_and_bytes_of_a_day_are_limited(
+    runs: list[Run], person: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(quota, "MOST_BYTES_A_DAY", 10)
     with pytest.raises(ValidationError, match="of one day"):
         do_suggest(person, edited(runs[0], 1))
@@ -86,7 +90,9 @@ def test_kernels_and_bytes_of_a_day_are_limited(runs, person, monkeypatch) -> No
     do_suggest(other, edited(runs[0], 2))  # control: everybody has a quota of their own
 
 
-def test_runs_at_once_stay_within_one_persons_quota(runs, person, monkeypatch) -> None:
+def test_runs_at_once_stay_within_one_persons_quota(
+    runs: list[Run], person: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(quota, "MOST_LIVE_RUNS", 2)
     refused = at_once(lambda _: do_clone_run(person, runs[0]), 6)
     assert Run.objects.filter(created_by=person).count() == 2 and len(refused) == 4
@@ -95,7 +101,7 @@ def test_runs_at_once_stay_within_one_persons_quota(runs, person, monkeypatch) -
     do_start_run(None, as_new_run(runs[0]))
 
 
-def test_a_quota_that_is_being_checked_holds_up_no_other_work_of_the_person(person) -> None:
+def test_a_quota_that_is_being_checked_holds_up_no_other_work_of_the_person(person: User) -> None:
     def work(number: int) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '2s'")
@@ -112,12 +118,12 @@ def test_24_guesses_of_an_invitation_at_once_look_up_five() -> None:
     cache.clear()
     looked_up: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(join.Invitation, "find", looked_up.append)
+        patched.setattr(Invitation, "find", looked_up.append)
         at_once(lambda number: Client().get(f"/join/guess-{number}/"), 24)
     assert len(looked_up) == join.MOST_ATTEMPTS
 
 
-def test_an_attempt_that_is_given_back_does_not_count(rf) -> None:
+def test_an_attempt_that_is_given_back_does_not_count(rf: RequestFactory) -> None:
     cache.clear()
     for _ in range(20):
         assert take_attempt("try", "::1", 2, 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ LISTS = "- a\n" * 400_000
 
 
 @pytest.fixture
-def renderer():
+def renderer() -> Iterator[Renderer]:
     own = Renderer()
     yield own
     own.close()
@@ -29,13 +30,15 @@ def lines_of(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("task", "arguments"), [("lexed", ("cpp", lines_of(BLANK_LINES))), ("markdown", (LISTS, []))]
 )
-def test_a_text_that_takes_too_long_is_given_up_and_the_next_one_is_rendered(renderer, task, arguments) -> None:
+def test_a_text_that_takes_too_long_is_given_up_and_the_next_one_is_rendered(
+    renderer: Renderer, task: str, arguments: tuple[object, ...]
+) -> None:
     with pytest.raises(RenderingError):
         renderer.render(task, *arguments)
     assert renderer.render("markdown", "*a*", []) == "<p><em>a</em></p>\n"
 
 
-def test_a_text_that_was_given_up_costs_nothing_the_next_time(renderer) -> None:
+def test_a_text_that_was_given_up_costs_nothing_the_next_time(renderer: Renderer) -> None:
     with pytest.raises(RenderingError, match=r"more than .* of processor time"):
         renderer.render("markdown", LISTS, [])
     with pytest.raises(RenderingError, match="took too long before"):
@@ -43,7 +46,7 @@ def test_a_text_that_was_given_up_costs_nothing_the_next_time(renderer) -> None:
     assert renderer.child.pid is None  # nobody was asked again
 
 
-def test_a_hostile_text_holds_up_no_other_thread(renderer) -> None:
+def test_a_hostile_text_holds_up_no_other_thread(renderer: Renderer) -> None:
     """Measure this process's processor time: a thread that only waits for the child keeps no other from running."""
 
     def shown(_: str) -> None:
@@ -67,7 +70,7 @@ def test_a_code_block_can_be_scrolled_with_the_keyboard() -> None:
     assert "tabindex" not in markdown('<pre tabindex="7">`x`</pre>').replace("&lt;pre tabindex", "")
 
 
-def test_the_child_has_none_of_the_sites_secrets(renderer, monkeypatch) -> None:
+def test_the_child_has_none_of_the_sites_secrets(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "canary")
     renderer.render("markdown", "a", [])
     assert b"canary" not in Path(f"/proc/{renderer.child.pid}/environ").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -79,7 +80,9 @@ def nothing(client: Client, user: User) -> None:
 @pytest.mark.parametrize(
     ("end", "code"), [(signs_out, 4401), (changes_the_password, 4401), (ends_every_session, 4401), (nothing, None)]
 )
-async def test_a_socket_closes_at_once_with_its_session(end, code, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_closes_at_once_with_its_session(
+    end: Callable[[Client, User], None], code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tests.attack.test_sessions.AT_ONCE_S", 2.0 if code is None else 10.0)
     run = await sync_to_async(make_run)()
     user = await sync_to_async(make_user)(run.team)

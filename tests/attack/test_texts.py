@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from types import SimpleNamespace
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +12,7 @@ from optimizer.agents.delimiters import neutralise
 from optimizer.calls.record import Stripper
 from optimizer.diffs import rows
 from optimizer.diffs.differ import Tag, apply, diff
+from optimizer.models import Finding
 from optimizer.runs.hot_loop import hot_loop
 from optimizer.search.machinery.novelty import normalise
 from optimizer.text.markdown import suggested_lines
@@ -24,7 +25,7 @@ from runners.harness.verdict.library_calls import lacks_own_kernel
 from runners.job import Language, Source
 from runners.problems.forbidden import forbidden_in
 from runners.problems.slow_reference import slow_loop
-from tests.attack.growth import MOST_GROWTH, growth, repeated, seconds
+from tests.attack.growth import MOST_GROWTH, Reader, growth, repeated, seconds
 
 FORBIDDEN = ["torch.topk", "F.linear", "Tensor.sort"]
 KERNEL = "\nimport triton\ndef custom_kernel(x):\n    return {}\n"
@@ -38,12 +39,12 @@ def screened_native(text: str) -> object:
     return lacks_own_kernel(Source(Language.CUDA, text))
 
 
-def unprocessed(language: Language):
+def unprocessed(language: Language) -> Reader:
     return lambda text: normalise.__wrapped__(language, text)
 
 
 def two_versions(text: str) -> object:
-    return changes_of(SimpleNamespace(text=text), SimpleNamespace(text=text.replace("a", "b") + "\nend"))
+    return changes_of(Finding(text=text), Finding(text=text.replace("a", "b") + "\nend"))
 
 
 def forbidden(text: str) -> object:
@@ -109,7 +110,9 @@ READERS = [
 
 
 @pytest.mark.parametrize(("read", "text_of"), READERS)
-def test_the_time_of_reading_a_text_grows_with_its_length_alone(read, text_of) -> None:
+def test_the_time_of_reading_a_text_grows_with_its_length_alone(
+    read: Reader, text_of: Callable[[int], str]
+) -> None:
     assert growth(read, text_of, 4_000) <= MOST_GROWTH
 
 
@@ -140,7 +143,7 @@ def test_a_comparison_that_is_given_up_is_still_a_difference() -> None:
 def test_two_findings_of_48_kb_are_compared_within_two_seconds() -> None:
     one = "\n".join(f"{n % 97} is a fact about tiles" for n in range(2_000))
     other = "\n".join(f"{n % 89} is a fact about tiles" for n in range(2_000))
-    assert seconds(lambda _: changes_of(SimpleNamespace(text=one), SimpleNamespace(text=other)), "") < 2
+    assert seconds(lambda _: changes_of(Finding(text=one), Finding(text=other)), "") < 2
 
 
 def test_a_python_candidate_of_10_kb_is_screened_within_a_second() -> None:

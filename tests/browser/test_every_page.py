@@ -159,7 +159,7 @@ def test_the_page_of_what_is_not_here_can_be_read_in_any_appearance_and_width(
     sign_in(page.context)
     found = []
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         answer = page.goto(f"{site}/runs/{new_run.pk + 1000}/")
         assert answer is not None and answer.status == 404
         page.set_viewport_size({"width": 360, "height": 780})

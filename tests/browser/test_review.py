@@ -249,7 +249,7 @@ def test_diffs_with_threads_the_discussion_and_the_editor_have_no_fault_that_axe
                     f"{run}kernels/{kernel.number}/suggest/"):  # fmt: skip
         for scheme in ("light", "dark"):
             page = visit("/help/")
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             page = visit(address)
             found += [f"{address} in {scheme}: {fault}" for fault in faults_of(page)]
     assert "\n".join(found) == ""
@@ -264,10 +264,11 @@ def test_a_click_on_a_line_moves_nothing_and_escape_or_cancel_give_the_comment_u
     page.locator("#n50 a").click()
     assert page.evaluate(at) == before
     expect(page.locator("#n50.marked")).to_be_visible()
-    for give_up in (
+    ways: tuple[Callable[[], None], ...] = (
         lambda: page.keyboard.press("Escape"),
         lambda: page.get_by_role("button", name="Cancel").click(),
-    ):
+    )
+    for give_up in ways:
         page.locator("#n50 a").click()
         page.keyboard.press("c")
         expect(page.locator("#say-here textarea")).to_be_focused()

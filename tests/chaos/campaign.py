@@ -140,10 +140,17 @@ def outcome(campaign: Campaign) -> dict[tuple[str, str, int], Any]:
         (cell.name, names[cell.configuration], cell.seed): (
             cell.state, cell.evaluations, cell.why, cell.is_settled,
             sorted((one.baseline, one.kernel, one.status, one.speedup) for one in cell.timed.values()),
-            list(Run.objects.get(pk=cell.run).kernels.order_by("number").values_list("content_hash", flat=True)),
+            _kernels_of(cell.run),
         )
         for cell in results_of(campaign).cells
     }  # fmt: skip
+
+
+def _kernels_of(run_id: int | None) -> list[str]:
+    """Return the hashes of the run's kernels in their order; a campaign that has ended has a run for each cell."""
+    assert run_id is not None
+    kernels = Run.objects.get(pk=run_id).kernels
+    return list(kernels.order_by("number").values_list("content_hash", flat=True))
 
 
 def differences(calm: dict[Any, Any], struck: dict[Any, Any]) -> list[str]:

@@ -20,8 +20,7 @@ from benchmarks.installation import provenance, start_run
 from benchmarks.live import Watcher, watch
 from kernelsci_site.services.var import Var
 from optimizer.actions.runner import do_drain_for_deploy, do_undrain_after_deploy
-from optimizer.models import Job, JobState, LlmCall, Run, Team
-from optimizer.models.llm_call import CallState
+from optimizer.models import CallState, Job, JobState, LlmCall, Run, Team
 from optimizer.queries.runners import at_work
 from tests.chaos.models import troubled_models
 from tests.chaos.play import ACTIVE, provide
@@ -45,7 +44,7 @@ def rehearse(var: Var, port: int) -> int:
     print(provenance())
     with troubled_models(seed=1) as models, world(var, seed=1, bench=2, port=port) as stage:
         provide(models)
-        runs = [start_run("deploy", EVALUATIONS, **kind).pk for kind in KINDS]  # type: ignore[arg-type]
+        runs = [start_run("deploy", EVALUATIONS, **kind).pk for kind in KINDS]
         browser = Browser(stage, runs[0])
         until(stage, "work is under way", lambda: _done() >= 8 and bool(at_work()))
         replaced = deploy(stage)

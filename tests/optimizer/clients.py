@@ -28,7 +28,9 @@ def caller_of(user: User, *scopes: TokenScope) -> Call:
     client = Client(headers={"authorization": f"Bearer {secret}"})
 
     def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
-        extra = {"data": json.dumps(body), "content_type": "application/json"} if body is not None else {}
+        extra: dict[str, Any] = (
+            {"data": json.dumps(body), "content_type": "application/json"} if body is not None else {}
+        )
         return client.generic(method, f"/api/v1{path}", **extra, headers=headers)
 
     return call

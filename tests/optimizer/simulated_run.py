@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from optimizer.search.base import (
     Ask,
@@ -70,7 +70,7 @@ class SimulatedRun:
             self.budget - spent,
         )
 
-    def play(self, most_decisions: int = 2000) -> SimulatedRun:
+    def play(self, most_decisions: int = 2000) -> Self:
         """Decide and carry out until the strategy finishes or waits for nothing."""
         for _ in range(most_decisions):
             steps = self.strategy.decide(self.history())
@@ -125,7 +125,7 @@ def numbered_answers(rng: random.Random) -> Answer:
     """Return a function that gives valid answers for every role; each kernel is different."""
 
     def answer(ask: Ask) -> Mapping[str, Any]:
-        return {
+        answers: dict[str, Mapping[str, Any]] = {
             "SelectorAnswer": {"basis_code": 0, "basis_reference": 1, "rationale": "best and naive"},
             "DesignerAnswer": {
                 "avenues": [{"title": f"avenue {n}", "sentence": "try"} for n in range(10)],
@@ -147,7 +147,8 @@ def numbered_answers(rng: random.Random) -> Answer:
             "FreeAnswer": {"text": f"learnt {ask.key}"},
             "BlockAnswer": {"source": f"int y = {rng.randrange(10**9)};", "report": "did it"},
             "KernelAnswer": {"source": f"int x = {rng.randrange(10**9)};", "report": "did it"},
-        }[ask.answer_schema]
+        }
+        return answers[ask.answer_schema]
 
     return answer
 

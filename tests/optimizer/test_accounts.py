@@ -38,7 +38,8 @@ def is_in(client: Client) -> bool:
 
 def code_for(secret: str) -> str:
     """Return what the person's app shows now."""
-    return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
+    code: str = format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
+    return code
 
 
 def switch_on(client: Client) -> str:
@@ -67,7 +68,8 @@ def test_a_person_sees_their_browsers_and_ends_one(person: User) -> None:
 
 def test_a_session_key_is_on_no_page(person: User) -> None:
     client = sign_in()
-    assert client.session.session_key not in client.get(reverse("sessions")).content.decode()
+    key = client.session.session_key
+    assert key is not None and key not in client.get(reverse("sessions")).content.decode()
 
 
 def test_nobody_ends_the_session_of_another(person: User) -> None:

@@ -10,6 +10,7 @@ from optimizer.agents.anchors import AnchorError, place, read_anchored
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
+from optimizer.agents.kernel_answers import BlockAnswer
 
 LINES = [f"float line_{number} = {number}.0f;" for number in range(1, 101)]
 SOURCE = "\n".join(LINES) + "\n"
@@ -21,8 +22,10 @@ def marked(start: int, end: int, *advice: str) -> str:
     return "\n".join([BEGIN, *(f"// {line}" for line in advice), *LINES[start:end], END])
 
 
-def answered(text: str, anchored: str):
-    return parse_answer("BlockAnswer", text, basis=Basis(anchored, "cpp"))
+def answered(text: str, anchored: str) -> BlockAnswer:
+    answer = parse_answer("BlockAnswer", text, basis=Basis(anchored, "cpp"))
+    assert isinstance(answer, BlockAnswer)
+    return answer
 
 
 def fenced(*blocks: str) -> str:

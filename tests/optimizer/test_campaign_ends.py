@@ -204,6 +204,7 @@ def test_steps_of_a_run_rise_and_end_at_its_winner(team: Team) -> None:
     for cell in CampaignCell.objects.select_related("run__best_kernel__evaluation"):
         speedups = [point["speedup"] for point in cell.steps]
         assert speedups == sorted(speedups)
+        assert cell.run is not None
         winner = settling.winner_of(cell.run)
         assert winner is not None
         assert speedups[-1] == pytest.approx(winner.evaluation.speedup, abs=1e-5)

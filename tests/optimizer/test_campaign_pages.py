@@ -252,8 +252,9 @@ def test_kernelbench_results_have_the_fields_that_its_analysis_reads(done: Campa
     name = next(name for name in timing if name.startswith("1_"))
     # fast_p there divides these two: it must give our speedup back.
     cell = done.cells.get(name__startswith="level1/1_", configuration__position=0)
-    expected = cell.timings.get().evaluation.speedup
-    assert timing[name]["mean"] / sample["runtime"] == pytest.approx(expected, rel=1e-6)
+    evaluation = cell.timings.get().evaluation
+    assert evaluation is not None
+    assert timing[name]["mean"] / sample["runtime"] == pytest.approx(evaluation.speedup, rel=1e-6)
 
 
 def test_kernelbench_com_board_counts_valid_passes(done: Campaign) -> None:
@@ -272,8 +273,11 @@ def test_the_form_starts_a_campaign_and_refuses_nonsense(pages: Client, team: Te
     assert pages.post("/campaigns/new/", sent).status_code == 302
     campaign = Campaign.objects.latest("pk")
     assert campaign.cells.count() == 6
-    for bad in ({"seeds": "0-99999999999"}, {"seeds": "x"}, {"c-0-settings": "{"}, {"c-0-settings": "colour=1"},
-                {"problems": "nothing"}, {"c-0-name": ""}, {"baselines": []}):  # fmt: skip
+    nonsense: list[dict[str, object]] = [
+        {"seeds": "0-99999999999"}, {"seeds": "x"}, {"c-0-settings": "{"}, {"c-0-settings": "colour=1"},
+        {"problems": "nothing"}, {"c-0-name": ""}, {"baselines": []},
+    ]  # fmt: skip
+    for bad in nonsense:
         assert pages.post("/campaigns/new/", sent | bad).status_code == 200, bad
     assert Campaign.objects.count() == before + 1
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from optimizer.loop.advance import Outcome, advance
 from optimizer.models import AuditEntry, Run, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
 from tests import factories
@@ -52,7 +53,11 @@ def test_a_copy_of_a_waiting_run_goes_on_like_the_run_itself() -> None:
 
 def test_a_run_that_waits_is_not_advanced_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = factories.advance
-    monkeypatch.setattr(factories, "advance", lambda pk: (calls.append(pk), real(pk))[1])
+
+    def noted(pk: int) -> Outcome:
+        calls.append(pk)
+        return advance(pk)
+
+    monkeypatch.setattr(factories, "advance", noted)
     run = drive(make_run(strategy="sampling", providers={"default": {"provider": "inbox"}}))
     assert run.state == "running" and run.calls.count() == 1 and len(calls) < 6

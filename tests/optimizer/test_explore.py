@@ -40,6 +40,16 @@ def run(finished: Run) -> Run:
     return finished
 
 
+def best_of(run: Run) -> Kernel:
+    assert run.best_kernel is not None
+    return run.best_kernel
+
+
+def time_us_of(kernel: Kernel) -> float:
+    assert kernel.evaluation.time_us is not None
+    return kernel.evaluation.time_us
+
+
 def addresses(run: Run) -> list[str]:
     number = run.best_kernel.number if run.best_kernel else 0
     return [
@@ -218,11 +228,9 @@ def test_the_best_path_leads_back_to_the_seed() -> None:
 
 def test_the_tree_marks_the_best_path_and_who_wins_each_case(run: Run) -> None:
     tree = tree_of(run)
-    assert tree.best == run.best_kernel.number
+    assert tree.best == best_of(run).number
     assert {node.number for node in tree.nodes if node.on_best_path} >= {tree.best}
-    fastest = min(
-        run.kernels.filter(evaluation__time_us__isnull=False), key=lambda kernel: kernel.evaluation.time_us
-    )
+    fastest = min(run.kernels.filter(evaluation__time_us__isnull=False), key=time_us_of)
     assert [node.number for node in tree.nodes if node.wins] == [fastest.number]
 
 
@@ -348,7 +356,7 @@ def test_the_report_is_one_file_without_scripts_or_addresses_of_others(run: Run)
 
 
 def test_the_markdown_report_lets_nothing_of_others_become_markup(run: Run) -> None:
-    Kernel.objects.filter(pk=run.best_kernel_id).update(title="a | b *c* ![x](http://evil)", source="```\n# x\n")
+    Kernel.objects.filter(pk=best_of(run).pk).update(title="a | b *c* ![x](http://evil)", source="```\n# x\n")
     run = Run.objects.get(pk=run.pk)
     text = markdown_report(facts_of(run))
     assert "![x](http" not in text and "a \\| b" in text
@@ -380,6 +388,7 @@ def test_a_report_of_a_run_without_kernels_says_so(team: Team) -> None:
 
 def test_a_native_submission_defines_what_the_tuner_found(run: Run) -> None:
     kernel = run.kernels.exclude(tunables={}).filter(language="cpp").first()
+    assert kernel is not None
     text = submission(kernel, "native").text
     for name, value in kernel.tunables.items():
         assert f"#ifndef {name}\n#define {name} {int(value) if isinstance(value, bool) else value}\n" in text
@@ -396,24 +405,24 @@ def test_a_python_kernel_of_our_own_problem_becomes_a_gpu_mode_submission(run: R
 
 
 def test_a_cpp_kernel_becomes_a_guarded_modelnew(run: Run) -> None:
-    made = submission(run.best_kernel, "kernelbench")
+    made = submission(best_of(run), "kernelbench")
     assert made.name.endswith(".py") and "class ModelNew(nn.Module)" in made.text
     assert compile(made.text, made.name, "exec")
 
 
 def test_a_package_holds_the_kernel_its_guards_and_its_measurement(run: Run) -> None:
-    made = submission(run.best_kernel, "package")
+    made = submission(best_of(run), "package")
     packed = zipfile.ZipFile(io.BytesIO(made.data))
     named = {name.split("/", 1)[1]: name for name in packed.namelist()}
     problem = run.problem_version.as_bundle().name
     told = json.loads(packed.read(named[f"src/{problem}/provenance.json"]))
-    assert told["kernel"]["content_hash"] == run.best_kernel.as_source().content_hash
+    assert told["kernel"]["content_hash"] == best_of(run).as_source().content_hash
     assert told["measured"]["status"] == "correct"
     assert f"src/{problem}/_runtime/kernel.py" in named and "pyproject.toml" in named
 
 
 def test_a_package_is_downloaded_as_an_archive(pages: Client, run: Run) -> None:
-    answer = pages.get(reverse("kernel_submission", args=[run.pk, run.best_kernel.number, "package"]))
+    answer = pages.get(reverse("kernel_submission", args=[run.pk, best_of(run).number, "package"]))
     assert answer["Content-Type"] == "application/zip" and answer["Content-Disposition"].endswith('.zip"')
 
 
@@ -426,8 +435,8 @@ def test_the_page_of_exports_lists_every_format(pages: Client, run: Run) -> None
 
 def test_an_unknown_format_is_not_found(pages: Client, run: Run) -> None:
     with pytest.raises(NoSubmissionError):
-        submission(run.best_kernel, "nonsense")
-    address = reverse("kernel_submission", args=[run.pk, run.best_kernel.number, "nonsense"])
+        submission(best_of(run), "nonsense")
+    address = reverse("kernel_submission", args=[run.pk, best_of(run).number, "nonsense"])
     assert pages.get(address).status_code == 404
 
 

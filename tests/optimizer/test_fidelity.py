@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,27 +15,27 @@ from optimizer.agents.delimiters import Delimiters
 from optimizer.agents.prompting import build_prompt
 from optimizer.calls.record import SHIPPED, shipped
 from optimizer.llm.recording import from_bytes
-from optimizer.search.base import Ask
+from optimizer.search.base import Ask, KernelView
 from optimizer.search.baselines import Reflexion, ReflexionSettings
 from optimizer.search.machinery.descriptor import descriptor
 from optimizer.search.scientist import Scientist, ScientistSettings
 from runners.job import Language, Source
 from runners.problems import load, open_bundle
-from tests.optimizer.simulated_run import SimulatedRun, numbered_answers, seed
+from tests.optimizer.simulated_run import Answer, SimulatedRun, numbered_answers, seed
 
 # reflexion
 
 
-def reflecting():
+def reflecting() -> Answer:
     plain = numbered_answers(random.Random(3))
 
-    def answer(ask: Ask):
+    def answer(ask: Ask) -> Mapping[str, Any] | None:
         return {"text": f"learnt from {ask.key}"} if ask.role == "reflect" else plain(ask)
 
     return answer
 
 
-def reflexion(budget: int = 6, **settings: object) -> SimulatedRun:
+def reflexion(budget: int = 6, **settings: Any) -> SimulatedRun:
     outcomes = random.Random(5)
     return SimulatedRun(
         Reflexion(), ReflexionSettings(**settings), reflecting(),
@@ -103,7 +105,7 @@ def test_kernels_that_work_differently_are_in_different_cells(one: str, other: s
 # the scientist asks for no more than it can try
 
 
-def scientist(budget: int, *, kernels: list | None = None) -> SimulatedRun:
+def scientist(budget: int, *, kernels: list[KernelView] | None = None) -> SimulatedRun:
     return SimulatedRun(
         Scientist(), ScientistSettings(), numbered_answers(random.Random(3)), lambda draft: 50.0, budget,
         kernels=kernels or [],
@@ -111,7 +113,9 @@ def scientist(budget: int, *, kernels: list | None = None) -> SimulatedRun:
 
 
 @pytest.mark.parametrize(("budget", "writers", "wanted"), [(1, 1, (6, 3)), (2, 2, (8, 4)), (3, 3, (10, 5))])
-def test_no_more_writers_are_asked_than_evaluations_are_left(budget: int, writers: int, wanted: tuple) -> None:
+def test_no_more_writers_are_asked_than_evaluations_are_left(
+    budget: int, writers: int, wanted: tuple[int, int]
+) -> None:
     run = scientist(budget)
     assert sum(ask.role == "writer" for ask in run.asked) == writers
     design = next(ask for ask in run.asked if ask.role == "designer")

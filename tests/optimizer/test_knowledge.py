@@ -22,7 +22,11 @@ from tests.factories import drive, make_run
 def test_syncing_notes_twice_adds_nothing_and_a_new_text_supersedes_the_old() -> None:
     do_sync_targets()
     first = do_sync_notes()
-    assert first and {row.target.key.split("-")[0] for row in first} >= {"cpu", "gfx942"}
+    targets: set[str] = set()
+    for row in first:
+        assert row.target is not None
+        targets.add(row.target.key.split("-")[0])
+    assert targets >= {"cpu", "gfx942"}
     assert [row.pk for row in do_sync_notes()] == [row.pk for row in first]
     Finding.objects.filter(pk=first[0].pk).update(text="an older text")
     newer = do_sync_notes()[0]

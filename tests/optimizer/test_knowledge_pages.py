@@ -17,10 +17,10 @@ from optimizer.knowledge.library import BOTTLENECKS, CHECK, OVERVIEW, TOPICS, re
 from runners.backends import backend_for
 from runners.backends.base import BuildRequest, SampleArgument
 from runners.backends.cuda import cuobjdump
-from runners.commands.build import build
 from runners.job import BuildReport, Language, Limits, Source
 from runners.problems.base import TensorSpec
 from runners.targets import TARGETS, target
+from runners.verbs.building import build
 from tests.optimizer.snippets import UNSUPPORTED, Outcome, compile_cuda, run_cpp, run_triton, snippets
 
 # A snippet that computes what is expected of it.

@@ -108,7 +108,8 @@ def test_a_kernel_proven_slower_than_its_parent_is_not_the_best_however_lucky_it
     kin: list[tuple[str, str | None]] = [("parent", None), ("child", "parent")]
     run = drive(family_run(monkeypatch, kin, settings={"confirm": False}), machine)
     child = run.kernels.get(key="child").evaluation
-    assert child.speedup is not None and child.speedup > run.kernels.get(key="parent").evaluation.speedup
+    parent = run.kernels.get(key="parent").evaluation
+    assert child.speedup is not None and parent.speedup is not None and child.speedup > parent.speedup
     assert child.parent_verdict == Verdict.SLOWER
     assert run.best_kernel is not None and run.best_kernel.key == "parent"
     assert history_of(run).best().key == "parent"  # type: ignore[union-attr]

@@ -91,9 +91,9 @@ def test_a_publisher_without_redis_complains_and_goes_on(
 @asynccontextmanager
 async def looking(user: Any, run_id: int, after: str = "0") -> AsyncIterator[WebsocketCommunicator]:
     """Open a browser's socket of a run."""
-    application = URLRouter(websocket_urlpatterns)
+    application = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]
     communicator = WebsocketCommunicator(application, f"/ws/runs/{run_id}/?after={after}")
-    communicator.scope["user"] = user
+    communicator.scope["user"] = user  # type: ignore[typeddict-unknown-key]
     await communicator.connect()
     try:
         yield communicator

@@ -43,9 +43,15 @@ def ask(
     cancelled: Callable[[], bool] = lambda: False,
     **request: Any,
 ) -> Completion:
-    fields = {"base_url": server.url, "key": KEY, "allow_private": True, "policy": QUICK} | (endpoint or {})
+    fields: dict[str, Any] = {"base_url": server.url, "key": KEY, "allow_private": True, "policy": QUICK} | (
+        endpoint or {}
+    )
     provider = OpenAiCompatible(Endpoint(**fields), random.Random(1))
-    question = {"messages": [{"role": "user", "content": "Why?"}], "model": "tiny", "timeout_s": 10.0} | request
+    question: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Why?"}],
+        "model": "tiny",
+        "timeout_s": 10.0,
+    } | request
     return provider.complete(CompletionRequest(**question), on_token=on_token, cancelled=cancelled)
 
 

@@ -178,5 +178,8 @@ def test_a_structured_answer_that_is_noise_is_stored_repaired_once_and_given_up(
     assert first.transport["fault"] and first.prompt_tokens and first.answer_text
     assert "JSON schema" in again.messages[-1]["content"], "the repair tells the schema in words"
     run.refresh_from_db()
-    counted = [one.prompt_tokens + one.answer_tokens for one in (first, again)]
+    counted: list[int] = []
+    for one in (first, again):
+        assert one.prompt_tokens is not None and one.answer_tokens is not None
+        counted.append(one.prompt_tokens + one.answer_tokens)
     assert run.spent_tokens == sum(counted), json.dumps(counted)

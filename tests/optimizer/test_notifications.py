@@ -80,11 +80,11 @@ def test_a_mention_leads_to_the_very_comment(client: Client) -> None:
     client.force_login(named)
     answer = client.post(reverse("notification_open", args=[told.pk]), follow=True)
     address = answer.redirect_chain[-1][0]
-    assert (
-        address.endswith(f"#comment-{comment.pk}") and f"/kernels/{comment.thread.kernel.number}/diff/" in address
-    )
+    kernel = comment.thread.kernel
+    assert kernel is not None
+    assert address.endswith(f"#comment-{comment.pk}") and f"/kernels/{kernel.number}/diff/" in address
     assert f'id="comment-{comment.pk}"' in answer.content.decode()
-    page = client.get(reverse("kernel_page", args=[run.pk, comment.thread.kernel.number])).content.decode()
+    page = client.get(reverse("kernel_page", args=[run.pk, kernel.number])).content.decode()
     assert f'id="comment-{comment.pk}"' in page and "Threads <small>1</small>" in page
 
 
@@ -239,9 +239,9 @@ def test_without_a_server_nothing_is_mailed() -> None:
 
 def page_of(user: User, query: str = "", session: Any = None) -> WebsocketCommunicator:
     socket = WebsocketCommunicator(URLRouter(websocket_urlpatterns), f"/ws/me/{query}")  # type: ignore[arg-type]
-    socket.scope["user"] = user
+    socket.scope["user"] = user  # type: ignore[typeddict-unknown-key]
     if session is not None:
-        socket.scope["session"] = session
+        socket.scope["session"] = session  # type: ignore[typeddict-unknown-key]
     return socket
 
 
@@ -316,7 +316,7 @@ async def test_a_new_kernel_is_announced_to_open_pages_of_its_run() -> None:
 async def test_a_removed_members_open_socket_closes_at_once(address: str) -> None:
     run, owner, member = await sync_to_async(_started)()
     socket = WebsocketCommunicator(URLRouter(websocket_urlpatterns), address.format(run=run.pk))  # type: ignore[arg-type]
-    socket.scope["user"] = member
+    socket.scope["user"] = member  # type: ignore[typeddict-unknown-key]
     await socket.connect()
     await asyncio.sleep(0.1)
     await sync_to_async(do_remove_member)(owner, run.team, member)

@@ -18,7 +18,7 @@ from optimizer.agents.prompting import build_prompt
 from optimizer.calls.prepare import mark_of
 from optimizer.calls.record import SHIPPED, load_record, shipped
 from optimizer.llm.recording import from_bytes
-from optimizer.search.base import Ask, History, HypothesisView, KernelView, StrategySettings
+from optimizer.search.base import Ask, Draft, History, HypothesisView, KernelView, StrategySettings
 from runners.backends.cpp import CppBackend
 from runners.backends.cuda import CudaBackend
 from runners.backends.hip import HipBackend
@@ -26,7 +26,8 @@ from runners.backends.python import PythonBackend
 from runners.job import BuildReport, Failure, JobResult, Language, Limits, Source, Status
 from runners.problems import load, open_bundle
 from runners.problems import shipped as shipped_problems
-from runners.problems.base import Purpose
+from runners.problems.base import Case, Purpose
+from runners.problems.native import NativeProblem
 from runners.tunables import parse
 from tests.factories import make_run
 from tests.optimizer.simulated_run import seed
@@ -175,10 +176,11 @@ def test_hidden_shapes_tolerances_and_inputs_are_those_of_the_problem(name: str,
 
 
 def test_a_problem_without_hidden_shapes_is_not_said_to_have_some() -> None:
-    class Open(type(SOFTMAX)):  # type: ignore[misc]
-        def cases(self, target, purpose):
+    class Open(NativeProblem):
+        def cases(self, target: str, purpose: Purpose) -> list[Case]:
             return [] if purpose is Purpose.HIDDEN else super().cases(target, purpose)
 
+    assert type(SOFTMAX) is NativeProblem
     problem = Open.__new__(Open)
     problem.__dict__.update(SOFTMAX.__dict__)
     assert "not shown" not in task_sections.task(problem, "cpu", Language.CPP, Delimiters(MARK))
@@ -236,7 +238,7 @@ def test_a_recording_is_replayed_on_the_recorded_parents_whatever_is_measured(na
     class Elsewhere(Played):
         """Imitate a machine on which other kernels win."""
 
-        def _view(self, draft, number, time_us):
+        def _view(self, draft: Draft, number: int, time_us: float) -> KernelView:
             return super()._view(draft, number, rng.uniform(50, 900))
 
     again = Elsewhere(told)

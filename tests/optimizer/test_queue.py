@@ -137,7 +137,7 @@ def test_infrastructure_trouble_gives_the_job_back_until_its_attempts_are_used_u
 
     job.refresh_from_db()
     assert job.state == JobState.FAILED_INFRA
-    assert job.evaluation.status == EvaluationStatus.INFRA_ERROR
+    assert job.evaluation is not None and job.evaluation.status == EvaluationStatus.INFRA_ERROR
     assert Run.objects.get(pk=run.pk).spent_evaluations == 0
 
 
@@ -155,6 +155,7 @@ def test_a_kernel_failure_is_an_answer_and_is_not_tried_again(run: Run) -> None:
 
     assert do_finish_job(held.job_id, held.fence, crashed) is Receipt.RECORDED
     job = Job.objects.get(pk=held.job_id)
+    assert job.evaluation is not None
     assert (job.state, job.attempts, job.evaluation.status) == (JobState.DONE, 1, "crashed")
 
 
@@ -224,7 +225,7 @@ def test_of_many_workers_that_race_each_gets_a_job_of_its_own() -> None:
     run = make_run()
     advance(run.pk)
     template = Job.objects.select_related("evaluation").order_by("pk").first()
-    assert template is not None
+    assert template is not None and template.evaluation is not None
     for _ in range(37):
         evaluation = Evaluation.objects.create(kernel=template.evaluation.kernel, target=run.target, effort="full")
         Job.objects.create(evaluation=evaluation, queue=QUEUE, spec=template.spec)

@@ -335,5 +335,6 @@ def test_two_kernels_that_were_never_timed_together_are_compared_through_their_b
     second.parent_links.all().delete()
     change = change_between(first, second)
     assert not change.paired and change.overall is not None
+    assert first.evaluation.speedup is not None and second.evaluation.speedup is not None
     assert change.overall.ratio == pytest.approx(second.evaluation.speedup / first.evaluation.speedup)
     assert change.overall.low < change.overall.ratio < change.overall.high  # type: ignore[operator]

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from optimizer.agents import role_answers  # noqa: F401  (registers the classes)
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import json_schema_of, parse_answer
 from optimizer.agents.code_blocks import AnswerError
+from optimizer.agents.role_answers import DesignerAnswer, PlanAnswer
 
 SOURCE = "int f() {\n  int x = 1;\n  return x;\n}\n"
 PLAN = """TITLE: Unroll the loop
@@ -29,8 +29,10 @@ int f() {
 """
 
 
-def plan(text: str, basis: str = SOURCE):
-    return parse_answer("PlanAnswer", text, basis=Basis(basis, "cpp"))
+def plan(text: str, basis: str = SOURCE) -> PlanAnswer:
+    answer = parse_answer("PlanAnswer", text, basis=Basis(basis, "cpp"))
+    assert isinstance(answer, PlanAnswer)
+    return answer
 
 
 def test_a_plan_carries_title_instruction_gain_and_anchored_source() -> None:
@@ -74,7 +76,8 @@ def designer(**changes: object) -> str:
 
 
 def test_negative_predicted_gains_are_honest_and_accepted() -> None:
-    assert parse_answer("DesignerAnswer", designer()).experiments[0].performance == [-3, 9]
+    answer = parse_answer("DesignerAnswer", designer())
+    assert isinstance(answer, DesignerAnswer) and answer.experiments[0].performance == [-3, 9]
 
 
 @pytest.mark.parametrize(

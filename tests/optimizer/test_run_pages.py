@@ -102,7 +102,12 @@ def test_the_top_of_a_board_locks_its_runs_in_one_order(
     board = leaders_of(operator, runs[0].problem_version.problem, runs[0].target)
     assert [one.run for one in board] == [runs[1].pk, runs[0].pk]
     locked: list[int] = []
-    monkeypatch.setattr(ranking, "lock_run", lambda pk: (locked.append(pk), lock_run(pk))[1])
+
+    def noted(pk: int) -> Run:
+        locked.append(pk)
+        return lock_run(pk)
+
+    monkeypatch.setattr(ranking, "lock_run", noted)
     do_retime_leaders(operator, board)
     assert locked == sorted(locked) and len(locked) == 2
 

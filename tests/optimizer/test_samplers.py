@@ -98,8 +98,8 @@ def test_a_batch_larger_than_what_is_left_takes_what_is_left() -> None:
 
 
 def test_first_guesses_come_first_and_only_once(sampler: Sampler) -> None:
-    first = {"tile": 16, "unroll": 2, "order": "row", "vector": True}
-    second = {"vector": False, "order": "column", "unroll": 1, "tile": 1}
+    first: Config = {"tile": 16, "unroll": 2, "order": "row", "vector": True}
+    second: Config = {"vector": False, "order": "column", "unroll": 1, "tile": 1}
     guided = type(sampler)(SPACE, [first, second, first])
     assert guided.ask([], 2, generator(0, 0)) == [first, second]
     (third,) = guided.ask([Trial(first, 1.0), Trial(second, pending=True)], 1, generator(0, 2))
@@ -107,9 +107,9 @@ def test_first_guesses_come_first_and_only_once(sampler: Sampler) -> None:
 
 
 def test_guesses_that_the_space_does_not_hold_are_passed_over(sampler: Sampler) -> None:
-    broken = {"tile": 32, "unroll": 4, "order": "row", "vector": True}
-    unlisted = {"tile": 5, "unroll": 1, "order": "row", "vector": False}
-    partial = {"tile": 4}
+    broken: Config = {"tile": 32, "unroll": 4, "order": "row", "vector": True}
+    unlisted: Config = {"tile": 5, "unroll": 1, "order": "row", "vector": False}
+    partial: Config = {"tile": 4}
     assert type(sampler)(SPACE, [broken, unlisted, partial]).first_guesses == ()
 
 

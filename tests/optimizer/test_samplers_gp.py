@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from optimizer.search.samplers.gp import STARTS, _Search, log_improvement
 from optimizer.search.samplers.process import Process, _Posterior
 from optimizer.search.samplers.targets import MOST, PATIENCE, STEP, Targets, improvement_margin
 from optimizer.search.space import Config, Space
+from runners.job import TunableValue
 
 SPACE = Space.of(
     {
@@ -190,7 +192,9 @@ def test_the_starts_see_values_that_chance_would_miss() -> None:
 
 
 def test_parameters_with_zero_negative_fractional_or_infinite_values_can_be_compared() -> None:
-    lists = {"depth": [0, 1, 2, 4], "shift": [-1, 0, 1], "part": [0.25, 0.5, float("inf")], "one": [3]}
+    lists: dict[str, Sequence[TunableValue]] = {
+        "depth": [0, 1, 2, 4], "shift": [-1, 0, 1], "part": [0.25, 0.5, float("inf")], "one": [3],
+    }  # fmt: skip
     space = Space.of(lists)
     assert all(np.isfinite(feature.squared).all() for feature in Features.of(space).each)
     assert {feature.parameter for feature in Features.of(space).each} == {0, 1, 2}

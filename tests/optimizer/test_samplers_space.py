@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.search.space import FLAGS, Constraint, Space, SpaceError
+from optimizer.search.space import FLAGS, Config, Constraint, Space, SpaceError
 from runners.problems.expressions import ExpressionError
 from runners.tunables import Parameter, parse
 
@@ -59,9 +59,9 @@ def test_a_constraint_that_names_nothing_holds_for_all_or_for_none() -> None:
 
 
 def test_a_constraint_is_asked_once_for_each_combination_of_its_own_values() -> None:
-    asked = []
+    asked: list[Config] = []
 
-    def even(config: dict[str, object]) -> bool:
+    def even(config: Config) -> bool:
         asked.append(config)
         return config["a"] != 1
 

@@ -24,7 +24,7 @@ def time_of(config: Config) -> float:
 
 def similar(config: Config) -> float:
     """Return the time on another device: slower, and with other proportions."""
-    return 7 * time_of(config) ** 1.5 + 0.1 * float(config["tile"])
+    return float(7 * time_of(config) ** 1.5 + 0.1 * float(config["tile"]))
 
 
 def opposite(config: Config) -> float:

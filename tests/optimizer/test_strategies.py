@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optimizer.agents.prompting import build_prompt
 from optimizer.search import tree
 from optimizer.search.attempts import SoloSettings
-from optimizer.search.base import Ask, Draft, KernelView
+from optimizer.search.base import Ask, Draft, KernelView, Strategy, StrategySettings
 from optimizer.search.baselines import Reflexion, ReflexionSettings, Sampling
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.bandit import Pull, choose_model
@@ -24,15 +24,20 @@ from optimizer.search.scientist import Experiment, Scientist, ScientistSettings,
 from optimizer.search.stark import Stark, StarkSettings
 from runners.job import Language, Source
 from runners.problems import load, open_bundle
-from tests.optimizer.simulated_run import SimulatedRun, numbered_answers, seed
+from tests.optimizer.simulated_run import Answer, SimulatedRun, Time, numbered_answers, seed
+
+GREEDY = tree.Rules(epsilon=0.0)
 
 
-def random_times(failing: float = 0.3, rng_seed: int = 5):
+def random_times(failing: float = 0.3, rng_seed: int = 5) -> Time:
     rng = random.Random(rng_seed)
     return lambda draft: None if rng.random() < failing else rng.uniform(10, 150)
 
 
-def played(strategy, settings, *, budget=12, failing=0.3, answer=None, seed_=1) -> SimulatedRun:
+def played(
+    strategy: Strategy, settings: StrategySettings, *, budget: int = 12, failing: float = 0.3,
+    answer: Answer | None = None, seed_: int = 1,
+) -> SimulatedRun:  # fmt: skip
     run = SimulatedRun(
         strategy, settings, answer or numbered_answers(random.Random(3)), random_times(failing), budget, seed_
     )
@@ -66,8 +71,8 @@ def node(key: str, parent: str | None = "root", score: float | None = None) -> t
     return tree.Node(key, parent, float("inf") if score is None else score, failed=score is None)
 
 
-def chain(*nodes: tree.Node, **rules: float) -> tree.Tree:
-    return tree.Tree([tree.Node("root", None, 100.0), *nodes], tree.Rules(**{"epsilon": 0.0, **rules}))
+def chain(*nodes: tree.Node, rules: tree.Rules = GREEDY) -> tree.Tree:
+    return tree.Tree([tree.Node("root", None, 100.0), *nodes], rules)
 
 
 def test_the_root_with_five_children_is_not_chosen_though_it_is_the_fastest() -> None:
@@ -90,17 +95,17 @@ def test_one_working_child_keeps_a_branch_alive() -> None:
 
 
 def test_exploration_chooses_only_leaves_and_all_of_them() -> None:
-    grown = chain(node("a", "root", 10.0), node("b", "a", 20.0), node("c", "a"), epsilon=1.0)
+    grown = chain(node("a", "root", 10.0), node("b", "a", 20.0), node("c", "a"), rules=tree.Rules(epsilon=1.0))
     chosen = {tree.select(grown, random.Random(n)).key for n in range(60)}
     assert chosen == {"b", "c"}
 
 
 def test_nothing_eligible_falls_back_to_the_best_correct_node_and_the_root_last() -> None:
     pending = tree.Node("a1", "root", pending=True)
-    assert tree.select(chain(pending, n_root=1), random.Random(0)).key == "root"
-    everything_dead = {"n_root": 1, "n_child": -1}
+    assert tree.select(chain(pending, rules=replace(GREEDY, n_root=1)), random.Random(0)).key == "root"
+    everything_dead = replace(GREEDY, n_root=1, n_child=-1)
     slow, fast = node("slow", "root", 90.0), node("fast", "root", 10.0)
-    assert tree.select(chain(slow, fast, **everything_dead), random.Random(0)).key == "fast"
+    assert tree.select(chain(slow, fast, rules=everything_dead), random.Random(0)).key == "fast"
 
 
 @st.composite
@@ -238,7 +243,7 @@ def test_a_repeated_kernel_is_sent_back_with_its_original_named_and_never_evalua
         (Reflexion(), ReflexionSettings()),
     ],
 )
-def test_deciding_again_on_the_same_history_says_the_same(strategy, settings) -> None:
+def test_deciding_again_on_the_same_history_says_the_same(strategy: Strategy, settings: StrategySettings) -> None:
     run = SimulatedRun(strategy, settings, numbered_answers(random.Random(3)), random_times(), 9)
     for _ in range(60):
         first, second = strategy.decide(run.history()), strategy.decide(run.history())

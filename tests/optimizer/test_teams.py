@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -108,10 +109,11 @@ def test_a_weak_password_makes_no_account(client: Client, team: Team, owner: Use
 
 
 def test_the_last_owner_cannot_leave_or_step_down(client: Client, team: Team, owner: User) -> None:
-    for act in (
+    ways: tuple[Callable[[], object], ...] = (
         lambda: actions.do_remove_member(owner, team, owner),
         lambda: actions.do_set_role(owner, team, owner, TeamRole.VIEWER),
-    ):
+    )
+    for act in ways:
         with pytest.raises(ValidationError, match="Make someone else owner"):
             act()
     assert owner.role_in(team) == TeamRole.OWNER

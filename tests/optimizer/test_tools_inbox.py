@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from optimizer.actions.inbox import PromptClosedError, do_answer_prompt
-from optimizer.actions.run import Budget, do_stop_run
+from optimizer.actions.run import do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of
@@ -34,6 +34,7 @@ from optimizer.models import (
     ToolCall,
     User,
 )
+from optimizer.queries.budgets import Budget
 from optimizer.runs.dispatch import spec_from
 from optimizer.tools.catalogue import TOOLS, Tool
 from runners.job import (

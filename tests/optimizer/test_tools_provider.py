@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from optimizer import queue
 from optimizer.actions.job import do_fail_job, do_finish_job, do_start_job
-from optimizer.actions.run import Budget
 from optimizer.calls.record import record_of
 from optimizer.calls.worker import answer
 from optimizer.llm.recording import from_bytes, to_bytes
 from optimizer.models import CallState, CallTurn, Job, LlmCall, Provider, Record, Run, ToolCall
+from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
 from runners.job_source import Receipt
@@ -166,7 +166,7 @@ def test_a_tool_whose_runners_are_all_lost_says_so_and_the_attempt_goes_on(serve
         claimed = queue.claim("bench.cpu", f"worker {attempt}")
         assert claimed is not None
         expire(claimed.job_id)
-    assert do_fail_job(claimed.job_id, claimed.fence, "Its worker was lost 3 times.")
+    assert claimed is not None and do_fail_job(claimed.job_id, claimed.fence, "Its worker was lost 3 times.")
     tool = ToolCall.objects.get(run=call.run)
     assert tool.state == "failed" and "says nothing about the kernel" in tool.result_text
     assert played(call).state == CallState.ANSWERED

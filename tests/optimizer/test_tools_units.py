@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -115,7 +116,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
 
 def test_results_become_messages_of_the_user_where_there_are_no_tools() -> None:
     call = {"id": "c1", "name": "build", "arguments": '{"source": "int x;"}'}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Task."},
         {"role": "assistant", "content": "I look.", "tool_calls": [call, call]},
         {"role": "tool", "tool_call_id": "c1", "content": "One."},

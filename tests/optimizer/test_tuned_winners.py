@@ -6,15 +6,26 @@ import ctypes
 import random
 import subprocess
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.search.attempts import given_kernels
-from optimizer.search.base import AS_PUBLISHED, Draft, History, KernelView, RecordedAsk, StrategySettings
+from optimizer.search.base import (
+    AS_PUBLISHED,
+    Ask,
+    Draft,
+    History,
+    KernelView,
+    RecordedAsk,
+    Strategy,
+    StrategySettings,
+)
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.handoff import TuneSettings, shape_dispatch, tuned_winners
 from optimizer.search.machinery.tuned_source import Choice, dispatched, shapes_of, with_values
@@ -24,7 +35,7 @@ from runners.backends.base import chosen_tunables
 from runners.job import Language, Source, Status
 from runners.problems import load, open_bundle
 from runners.tunables import parse
-from tests.optimizer.simulated_run import SimulatedRun, numbered_answers, seed
+from tests.optimizer.simulated_run import Answer, SimulatedRun, numbered_answers, seed
 
 TUNABLE = (
     "// @tune TILE 16 32 64 default=32\n// @flags -O2 | -O3\n#ifndef TILE\n#define TILE 32\n#endif\nint x = TILE;"
@@ -33,11 +44,11 @@ ENTRY = 'extern "C" void softmax_rows(const float* x, float* out, int64_t rows, 
 SOFTMAX = open_bundle(load("softmax_rows"))
 
 
-def tunable_answers():
+def tunable_answers() -> Answer:
     """Return valid answers whose kernels declare a tunable."""
     plain = numbered_answers(random.Random(3))
 
-    def answer(ask):
+    def answer(ask: Ask) -> Mapping[str, Any]:
         said = dict(plain(ask) or {})
         return said | {"source": f"{TUNABLE}\n// {said['source']}\n{said['source']}"} if "source" in said else said
 
@@ -50,7 +61,7 @@ def time_by_tile(draft: Draft) -> float:
     return 50.0 - float(tile) / 2 + 0.01 * sum(map(ord, draft.key)) % 1
 
 
-def played(strategy, settings, budget=12) -> SimulatedRun:
+def played(strategy: Strategy, settings: StrategySettings, budget: int = 12) -> SimulatedRun:
     return SimulatedRun(strategy, settings, tunable_answers(), time_by_tile, budget).play()
 
 
@@ -104,7 +115,11 @@ def test_losing_configurations_are_no_nodes() -> None:
     run = played(Stark(), StarkSettings(epsilon=0.0))
     history = run.history()
     given_ = {kernel.key for kernel in given_kernels(history)}
-    losers = {kernel.key for kernel in run.kernels if kernel.author_kind == "tuner" and kernel.time_us > 30}
+    losers = {
+        kernel.key
+        for kernel in run.kernels
+        if kernel.author_kind == "tuner" and kernel.time_us is not None and kernel.time_us > 30
+    }
     assert losers and not losers & given_
 
 
@@ -178,7 +193,9 @@ SCHEMAS = {
 @pytest.mark.parametrize(
     ("strategy", "settings"), [(Stark(), StarkSettings(epsilon=0.0)), (Scientist(), ScientistSettings())]
 )
-def test_a_replay_has_the_recorded_configurations_and_builds_on_them(strategy, settings) -> None:
+def test_a_replay_has_the_recorded_configurations_and_builds_on_them(
+    strategy: Strategy, settings: StrategySettings
+) -> None:
     run = played(strategy, settings)
     assert any(kernel.author_kind == "tuner" for kernel in run.kernels)
     rng = random.Random(11)
@@ -189,7 +206,7 @@ def test_a_replay_has_the_recorded_configurations_and_builds_on_them(strategy, s
     assert lineage(again) == lineage(run)
 
 
-def lineage(run: SimulatedRun) -> dict[str, tuple]:
+def lineage(run: SimulatedRun) -> dict[str, tuple[tuple[str, ...], Source]]:
     return {kernel.key: (kernel.parent_keys, kernel.source) for kernel in run.kernels}
 
 
@@ -252,7 +269,7 @@ def test_a_dispatch_in_python_sets_the_tunables_by_the_shapes_of_the_inputs() ->
     source = Source(Language.PYTHON, "# @tune T 1 2 default=1\nT = 1\n\ndef custom_kernel(x):\n    return T\n")
     kernel = dispatched(source, SOFTMAX, Choice({"T": 1}, {(4, 8): {"T": 2}}))
     assert kernel is not None
-    module: dict = {}
+    module: dict[str, Any] = {}
     exec(kernel.text, module)  # noqa: S102
 
     class Shaped:

@@ -89,7 +89,7 @@ def on_a_gpu(spec: JobSpec, **_callbacks: Any) -> JobResult:
 def gpu_run(team: Team, user: User | None = None, **more: Any) -> Run:
     run = make_run(team, user)
     run.delete()
-    new = {
+    new: dict[str, Any] = {
         "team": team,
         "problem_version": Problem.objects.get(slug="softmax_rows").latest(),
         "target": Target.objects.get(key="sm_90"),
@@ -210,7 +210,9 @@ def test_a_run_that_optimises_call_time_says_so_everywhere(pages: Client, team: 
     assert "host included" in task_sections.objective(history)
     best = history.best()
     assert best is not None and best.result is not None
-    assert best.time_us == pytest.approx((judged_mean_us(history.kernels[0].result) or 0.0) * 1.25 / 1.25, rel=0.9)
+    reference = history.kernels[0].result
+    assert reference is not None
+    assert best.time_us == pytest.approx((judged_mean_us(reference) or 0.0) * 1.25 / 1.25, rel=0.9)
 
 
 def test_a_run_may_be_started_for_call_time_by_form_api_and_command_line_on_a_gpu_only(

@@ -459,7 +459,8 @@ def test_a_queue_that_nobody_serves_is_said_to_be_so(pages: Client, team: Team) 
 
 def test_only_settings_that_differ_are_compared(pages: Client, finished: Run, team: Team) -> None:
     other = make_run(team, seed=5, budget=Budget(evaluations=4))
-    answer = pages.get(reverse("compare"), {"run": [finished.pk, other.pk, finished.pk, "x"]})
+    asked: list[str | int] = [finished.pk, other.pk, finished.pk, "x"]
+    answer = pages.get(reverse("compare"), {"run": asked})
     assert [run.pk for run in answer.context["runs"]] == [finished.pk, other.pk]
     assert answer.context["differences"] == [("seed", [0, 5])]
     figure = json.loads(pages.get(reverse("compare_curves"), {"run": [finished.pk, other.pk]}).content)

@@ -16,6 +16,7 @@ from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from runners.job import Effort, JobResult, JobSpec
 from runners.tunables import parse
+from runners.worker import Evaluate
 from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db
@@ -114,7 +115,7 @@ def test_a_run_that_went_on_meanwhile_changes_no_prompt(finished: Run) -> None:
 # the roofline
 
 
-def at_roofline(share: float, **cases: float):
+def at_roofline(share: float, **cases: float) -> Evaluate:
     """Return a harness that finds every kernel at that share of its ceilings, or single cases at another one."""
 
     def evaluate(spec: JobSpec, **more: Any) -> JobResult:

@@ -80,9 +80,12 @@ def test_on_a_machine_that_drifts_strategies_order_kernels_as_the_run_does(team:
     speedups = dict(run.kernels.filter(evaluation__speedup__gt=0).values_list("key", "evaluation__speedup"))
     raw = dict(run.kernels.filter(evaluation__speedup__gt=0).values_list("key", "evaluation__time_us"))
     told = {kernel.key: kernel.time_us for kernel in history_of(run).kernels if kernel.counts}
-    by_speedup = sorted(speedups, key=lambda key: -speedups[key])
+    assert None not in speedups.values() and None not in raw.values()
+    by_speedup = sorted(speedups, key=lambda key: -(speedups[key] or 0.0))
     assert sorted(told, key=lambda key: told[key] or 0.0) == by_speedup
-    assert sorted(raw, key=lambda key: raw[key]) != by_speedup, "the raw times would have said something else"
+    assert sorted(raw, key=lambda key: raw[key] or 0.0) != by_speedup, (
+        "the raw times would have said something else"
+    )
 
 
 def test_kernels_of_another_kind_have_cells_of_their_own_on_an_island() -> None:

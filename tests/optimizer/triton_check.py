@@ -20,7 +20,7 @@ def check(path: str, device: str) -> bool:
     got, want = snippet["custom_kernel"](*arguments), snippet["expected"](*arguments)
     relative = float(vector_norm(got.double() - want) / vector_norm(want))
     print(f"relative error {relative:.3g}, allowed {snippet['LIMIT']:.3g}")
-    return relative <= snippet["LIMIT"]
+    return relative <= float(snippet["LIMIT"])
 
 
 def check_in_a_fork(path: str, device: str) -> int:

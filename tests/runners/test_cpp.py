@@ -189,7 +189,7 @@ def test_the_report_holds_the_machine_code_without_addresses(folder: Path) -> No
 @pytest.mark.skipif(disassembler() is None, reason="needs objdump")
 def test_a_function_put_before_another_leaves_its_listing_as_it_was(tmp_path: Path) -> None:
     before = 'extern "C" int other(int x) { return x * 77 + 5; }\n'
-    listings = []
+    listings: list[str] = []
     for name, text in (("plain", ADD), ("shifted", before + ADD)):
         inner = tmp_path / name
         inner.mkdir()

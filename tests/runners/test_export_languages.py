@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import torch
 
-from runners.commands.build import build
 from runners.commands.reading import read_problem, read_source
 from runners.export.formats import FORMATS, write
 from runners.export.package import exported
@@ -29,6 +28,7 @@ from runners.harness import evaluate
 from runners.job import Effort, Flag, JobSpec, Language, Source, Status
 from runners.problems import SHIPPED, load, open_bundle
 from runners.targets import target
+from runners.verbs.building import build
 
 pytestmark = [pytest.mark.processes]
 TARGETS = {Language.HIP: "gfx942", Language.CUDA: "sm_90", Language.TRITON: "sm_90"}

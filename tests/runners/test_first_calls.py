@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from runners.candidate import module
+from runners.candidate import module, setups
 from runners.candidate.entry import Setup
 from runners.candidate.module import ModuleCallee
 from runners.harness.timing import first_calls
@@ -100,7 +100,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleCallee
         names.append(setup.wanted)
         return f"model of {setup.wanted}"
 
-    monkeypatch.setattr(module.setups, "read", lambda folder, name: Setup(name, state={"w": torch.zeros(10)}))
+    monkeypatch.setattr(setups, "read", lambda folder, name: Setup(name, state={"w": torch.zeros(10)}))
     monkeypatch.setattr(module, "entry_of", entry)
     path, arena = tmp_path / "kernel.py", SimpleNamespace(device="cpu")
     path.write_text("")

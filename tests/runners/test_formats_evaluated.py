@@ -137,9 +137,11 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def outcome(problem: Path, text: str, effort: Effort = Effort.QUICK, **changes: Baseline) -> JobResult:
+def outcome(
+    problem: Path, text: str, effort: Effort = Effort.QUICK, *, baseline: Baseline = Baseline.EAGER
+) -> JobResult:
     source = Source(Language.PYTHON, text)
-    return evaluate(JobSpec("job", load(problem), "cpu", source, effort, limits=LIMITS, **changes))
+    return evaluate(JobSpec("job", load(problem), "cpu", source, effort, baseline, limits=LIMITS))
 
 
 def assert_accepted(result: JobResult) -> None:

@@ -107,6 +107,8 @@ def test_constructor_arguments_may_be_written_to(tmp_path: Path) -> None:
 class Model(torch.nn.Module):
     """Hold one parameter and a buffer."""
 
+    scale: torch.Tensor
+
     def __init__(self, width: int = 4) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(width))
@@ -126,12 +128,15 @@ def built(cls: Any, state: dict[str, torch.Tensor]) -> Any:
 class Drawing(torch.nn.Module):
     """Draw parameters in every usual way, and a buffer that is no part of the state."""
 
+    signs: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.empty(64, 64))
         torch.nn.init.normal_(self.weight)
-        self.deep = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Embedding(4, 4), torch.nn.GRU(4, 4))
-        torch.nn.init.xavier_normal_(self.deep[0].weight)
+        linear = torch.nn.Linear(8, 8)
+        self.deep = torch.nn.Sequential(linear, torch.nn.Embedding(4, 4), torch.nn.GRU(4, 4))
+        torch.nn.init.xavier_normal_(linear.weight)
         self.register_buffer("signs", torch.randn(3), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -142,6 +147,7 @@ def test_parameters_that_a_strict_state_replaces_are_not_drawn_before() -> None:
     state = Drawing().state_dict()
     torch.manual_seed(5)
     model = entry_of({"Model": Drawing}, Setup("Model", [], state, strict=True))
+    assert isinstance(model, Drawing)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     # The generator served what is no parameter, and nothing else.
     assert torch.equal(model.signs, torch.randn(3, generator=torch.Generator().manual_seed(5)))
@@ -168,7 +174,8 @@ def test_a_state_that_does_not_match_is_named(cls: Any, state: dict[str, torch.T
 
 def test_a_strict_setup_accepts_both_names_of_a_model_and_nothing_else() -> None:
     for name in ("Model", "ModelNew"):
-        assert entry_of({name: Model, "custom_kernel": None}, Setup("ModelNew", [], STATE, strict=True))
+        entry = entry_of({name: Model, "custom_kernel": None}, Setup("ModelNew", [], STATE, strict=True))
+        assert isinstance(entry, Model)
     with pytest.raises(LookupError, match="neither ModelNew nor Model"):
         entry_of({"custom_kernel": Model}, Setup("ModelNew", [], STATE, strict=True))
 

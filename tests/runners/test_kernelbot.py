@@ -225,7 +225,11 @@ def test_a_test_that_fails_is_an_incorrect_kernel_although_the_job_succeeded(
     bot: KernelBotServer, queue: FakeQueue
 ) -> None:
     queue.settings = {"mode": "test"}
-    wrong = PASSED | {"check": "fail", "test.0.status": "fail", "test.0.error": "mismatch at (0, 1)"}
+    wrong: dict[str, Any] = PASSED | {
+        "check": "fail",
+        "test.0.status": "fail",
+        "test.0.error": "mismatch at (0, 1)",
+    }
     bot.runs = [run("test", passed=False, **wrong)]
     result = visit(bot, queue)
     assert result.status == Status.INCORRECT
@@ -271,7 +275,12 @@ def test_every_ending_is_data(
 
 
 def test_figures_that_are_none_are_left_out(bot: KernelBotServer, queue: FakeQueue) -> None:
-    odd = {"check": "pass", "benchmark.0.spec": "m: 1", "benchmark.0.mean": "nan", "benchmark.1.mean": "-3"}
+    odd: dict[str, Any] = {
+        "check": "pass",
+        "benchmark.0.spec": "m: 1",
+        "benchmark.0.mean": "nan",
+        "benchmark.1.mean": "-3",
+    }
     bot.runs = [run("benchmark", **odd)]
     assert [case.candidate_us for case in visit(bot, queue).cases] == [None, None]
 

@@ -104,8 +104,13 @@ def forgiven_s() -> list[float]:
 @pytest.fixture(scope="module")
 def first(state: None, forgiven_s: list[float]) -> JobResult:
     forgive = Stages.forgive
+
+    def noted(stages: Stages, waited_s: float) -> None:
+        forgiven_s.append(waited_s)
+        forgive(stages, waited_s)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stages, "forgive", lambda stages, s: (forgiven_s.append(s), forgive(stages, s)))
+        patch.setattr(Stages, "forgive", noted)
         return outcome(INLINE)
 
 

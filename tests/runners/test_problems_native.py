@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
 from runners import tunables
-from runners.job import Language, Source
+from runners.job import Language, Source, TunableValue
 from runners.problems import load, open_bundle, shipped
 from runners.problems.base import Argument, CallInputs, Case, Problem, ProblemError, Purpose, Role
 from runners.problems.native import NativeProblem
@@ -357,7 +358,7 @@ def test_the_torch_reference_is_a_seed(name: str) -> None:
     assert excess(problem, outputs, problem.expected(inputs)) <= 1
 
 
-def corner_choices(text: str) -> list[dict[str, object]]:
+def corner_choices(text: str) -> list[dict[str, TunableValue]]:
     """Return the defaults, the first and the last valid combination."""
     valid = list(tunables.parse(text).enumerate_valid())
     return [{}, valid[0], valid[-1]] if len(valid) > 1 else [{}]
@@ -378,7 +379,7 @@ def test_cpp_seeds_are_right_on_every_case(name: str, tmp_path: Path) -> None:
                 assert worst <= 1, (seed.name, choice, case.name, distribution, worst)
 
 
-def built(problem: Problem, source: Source, choice: dict[str, object], stem: Path) -> ctypes._CFuncPtr:
+def built(problem: Problem, source: Source, choice: Mapping[str, object], stem: Path) -> Callable[..., object]:
     stem.with_suffix(".cpp").write_text(source.text)
     macros = [f"-D{key}={value}" for key, value in choice.items()]
     flags = ["-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", *macros]
@@ -389,7 +390,7 @@ def built(problem: Problem, source: Source, choice: dict[str, object], stem: Pat
     return ctypes.CDLL(str(output))[problem.symbol]
 
 
-def called(problem: Problem, function: ctypes._CFuncPtr, case: Case, inputs: CallInputs) -> list[torch.Tensor]:
+def called(problem: Problem, function: Callable[..., object], case: Case, inputs: CallInputs) -> list[torch.Tensor]:
     outputs = [
         torch.full(s.shape, float("nan"), dtype=getattr(torch, s.dtype)) for s in problem.outputs(case) or ()
     ]

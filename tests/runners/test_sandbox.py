@@ -317,10 +317,10 @@ def test_sandbox_that_cannot_be_set_up_is_an_error_in_its_own_words(
 def test_a_job_without_a_user_of_its_own_asks_for_no_more_tasks_than_the_user_may_have(
     hard: int, given: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {}
+    asked: dict[int, tuple[int, int]] = {}
     monkeypatch.setattr(confine, "tasks_of", lambda _uid: 8)
-    monkeypatch.setattr(confine.resource, "getrlimit", lambda _number: (1024, hard))
-    monkeypatch.setattr(confine.resource, "setrlimit", asked.__setitem__)
+    monkeypatch.setattr(resource, "getrlimit", lambda _number: (1024, hard))
+    monkeypatch.setattr(resource, "setrlimit", asked.__setitem__)
     confine.set_limits({"rlimits": {"nproc": 8192}, "uid": None})
     assert asked == {resource.RLIMIT_NPROC: (given, given)}
 
@@ -613,7 +613,8 @@ def test_named_scratch_of_a_dead_process_is_swept_or_emptied_and_a_link_is_refus
         (path / "file").touch()
         clear()
         assert not (path / "file").exists()
-        path.exists() and path.rmdir()
+        if path.exists():
+            path.rmdir()
     path.symlink_to(tmp_path)
     try:
         with pytest.raises(SandboxError):

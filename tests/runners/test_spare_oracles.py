@@ -52,6 +52,11 @@ class RecordedZygote:
         self.calls.append("close")
 
 
+def recorded(zygote: object) -> RecordedZygote:
+    assert isinstance(zygote, RecordedZygote)
+    return zygote
+
+
 @pytest.fixture
 def gpu_pool(monkeypatch: pytest.MonkeyPatch) -> TrustedPool:
     monkeypatch.setattr(pool_module, "Zygote", RecordedZygote)
@@ -68,22 +73,22 @@ def test_the_next_problems_processes_are_started_while_one_is_evaluated(gpu_pool
 
 def test_they_are_paused_during_timing_until_an_evaluation_takes_one(gpu_pool: TrustedPool) -> None:
     gpu_pool._own_zygote()
-    first, *others = gpu_pool._spares
+    first, *others = map(recorded, gpu_pool._spares)
     with gpu_pool.warm_workers.quiet():
         assert first.calls == ["pause"]
     assert first.calls == ["pause", "resume"]
     with gpu_pool.warm_workers.quiet():
         # Another evaluation takes it and must not wait; what is started for the one after it waits.
-        assert gpu_pool._own_zygote() is first and first.calls[-1] == "resume"
-        assert [one.calls[-1] for one in gpu_pool._spares] == ["pause"] * SPARES
-    assert {one.calls[-1] for one in (*others, *gpu_pool._spares)} == {"resume"}
+        assert recorded(gpu_pool._own_zygote()) is first and first.calls[-1] == "resume"
+        assert [recorded(one).calls[-1] for one in gpu_pool._spares] == ["pause"] * SPARES
+    assert {recorded(one).calls[-1] for one in (*others, *gpu_pool._spares)} == {"resume"}
 
 
 def test_one_that_has_died_is_replaced_and_forgotten(gpu_pool: TrustedPool) -> None:
     gpu_pool._own_zygote()
-    dead, alive, *_ = gpu_pool._spares
+    dead, alive, *_ = map(recorded, gpu_pool._spares)
     dead.alive = False
-    assert gpu_pool._own_zygote() is alive and len(gpu_pool._spares) == SPARES
+    assert recorded(gpu_pool._own_zygote()) is alive and len(gpu_pool._spares) == SPARES
     told = len(dead.calls)
     with gpu_pool.warm_workers.quiet():
         pass
@@ -92,7 +97,7 @@ def test_one_that_has_died_is_replaced_and_forgotten(gpu_pool: TrustedPool) -> N
 
 def test_closing_the_pool_ends_them(gpu_pool: TrustedPool) -> None:
     gpu_pool._own_zygote()
-    spares = list(gpu_pool._spares)
+    spares = [recorded(one) for one in gpu_pool._spares]
     gpu_pool.close()
     assert all(one.calls[-1] == "close" for one in spares) and not gpu_pool._spares
 

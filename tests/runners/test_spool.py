@@ -76,9 +76,13 @@ def test_many_workers_share_the_jobs_and_no_job_is_done_twice(spool: Spool) -> N
         spool.offer(Slip(number, 1), spec(number))
     done: list[str] = []
 
+    def noted(spec: JobSpec, **_more: Any) -> JobResult:
+        done.append(spec.job_id)
+        return evaluate(spec)
+
     def work() -> None:
         source = SpoolSource(Spool(spool.root), "cpu")
-        while work_once(source, "spool.cpu", "w", lambda spec, **_: (done.append(spec.job_id), evaluate(spec))[1]):
+        while work_once(source, "spool.cpu", "w", noted):
             pass
 
     threads = [threading.Thread(target=work) for _ in range(8)]

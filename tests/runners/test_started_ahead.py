@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -57,7 +57,7 @@ def test_nothing_is_there_until_something_was_expected() -> None:
 def test_a_start_that_failed_and_one_that_died_are_passed_over() -> None:
     dead, living = Made(), Made()
     dead.alive = False
-    outcomes = iter([InfraFailure("no"), dead, living])
+    outcomes: Iterator[InfraFailure | Made] = iter([InfraFailure("no"), dead, living])
 
     def start(wanted: threading.Event) -> Made:
         outcome = next(outcomes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -10,10 +11,10 @@ import pytest
 from runners.__main__ import main
 from runners.backends import backend_for
 from runners.backends.resources import from_amdgcn, from_ptxas, from_sass_usage
-from runners.commands.build import build
-from runners.job import BuildReport, Language, Source
+from runners.job import BuildReport, KernelResources, Language, Source
 from runners.problems import load, open_bundle, shipped
 from runners.targets import target
+from runners.verbs.building import build
 
 pytestmark = pytest.mark.processes
 
@@ -156,5 +157,7 @@ def test_ptxas_report_is_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", "\0" * 100, "- .name: x\n.amdgpu_metadata\n  - .vgpr_count: many\n    .name: y\n"]
 )
-def test_reports_that_make_no_sense_give_no_numbers(reader, text: str) -> None:
+def test_reports_that_make_no_sense_give_no_numbers(
+    reader: Callable[[str], list[KernelResources]], text: str
+) -> None:
     assert all(kernel.vgpr is None and kernel.registers is None for kernel in reader(text))

@@ -16,6 +16,7 @@ from runners.state import state_dir, write_json
 from runners.targets import (
     ALIASES,
     TARGETS,
+    Target,
     UnknownTarget,
     canonical,
     ceilings,
@@ -54,7 +55,7 @@ def test_roofline_of_mi300x_is_the_published_speed_of_light(
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.key)
-def test_every_gpu_has_what_builds_and_rooflines_need(gpu) -> None:
+def test_every_gpu_has_what_builds_and_rooflines_need(gpu: Target) -> None:
     assert gpu.sources and gpu.bandwidth and gpu.units and gpu.wavefront in (32, 64)
     assert gpu.lds_bytes <= gpu.unit_lds_bytes and gpu.lane_registers and gpu.caches_bytes["L2"]
     assert gpu.peak_flops["bfloat16"] > gpu.peak_flops["float32"] >= gpu.peak_flops["float64"]
@@ -112,7 +113,8 @@ def test_flush_empties_the_infinity_cache_twice() -> None:
 def test_floor_lets_outputs_stay_in_the_cache_and_float32_be_built_from_tf32() -> None:
     h100 = target("H100")
     small = Work({"float32": 1.0}, 32 << 20)
-    assert h100.floor_us(small) < 0.001 < h100.roofline_us(small)
+    floor, roofline = h100.floor_us(small), h100.roofline_us(small)
+    assert floor is not None and roofline is not None and floor < 0.001 < roofline
     heavy = Work({"float32": 1e12}, 1.0)
     assert h100.floor_us(heavy) == pytest.approx(1e12 / 989.4e12 * 1e6)
     assert h100.roofline_us(heavy) == pytest.approx(1e12 / 67e12 * 1e6)
@@ -121,6 +123,7 @@ def test_floor_lets_outputs_stay_in_the_cache_and_float32_be_built_from_tf32() -
 def test_measured_ceilings_move_the_roofline_but_not_the_floor() -> None:
     work = Work({"float32": 1e9}, 8 << 30)
     before, floor = target("sm_90").roofline_us(work), target("sm_90").floor_us(work)
+    assert before is not None
     write_json(state_dir("ceilings") / "sm_90.json", {"copy_bandwidth": 3.0e12, "matmul_flops": {"float32": 5e13}})
     assert target("sm_90").roofline_us(work) == pytest.approx(before * 3.35 / 3.0)
     assert target("sm_90").floor_us(work) == floor

@@ -33,7 +33,9 @@ def test_every_enumerated_combination_keeps_the_constraints() -> None:
     space = parse(TEXT)
     combinations = list(space.enumerate_valid())
     assert len(combinations) == 15
-    assert all(c["TILE_M"] * c["TILE_N"] <= 1024 for c in combinations)
+    for combination in combinations:
+        m, n = combination["TILE_M"], combination["TILE_N"]
+        assert isinstance(m, int) and isinstance(n, int) and m * n <= 1024
     assert {"TILE_M": 64, "TILE_N": 32, "LAYOUT": "row", "FAST": True} not in combinations
 
 

@@ -40,7 +40,7 @@ class World:
 
     people: dict[str, User | None]
     tokens: dict[str, str]
-    places: dict[str, object]
+    places: dict[str, str | int]
     running: Run
 
 
@@ -78,7 +78,7 @@ def _tunable(run: Run) -> str:
     return next(iter(tuned.tunables), "none") if tuned else "none"
 
 
-def _of_the_team(run: Run, starter: User) -> dict[str, object]:
+def _of_the_team(run: Run, starter: User) -> dict[str, str | int]:
     team, now = run.team, timezone.now()
     call = LlmCall.objects.create(
         run=run, key="plan.1", role="planner", provider="inbox", state=CallState.WAITING, asked_at=now,

@@ -200,7 +200,7 @@ async def closed_with(world: World, route: str, person: str) -> int | None:
     """Return the close code of a socket, or None where it speaks."""
     address = re.sub(r"<int:(\w+)>", lambda found: str(world.places[found[1]]), route).format(**world.places)
     socket = WebsocketCommunicator(URLRouter(websocket_urlpatterns), f"/{address}")  # type: ignore[arg-type]
-    socket.scope["user"] = world.people[person] or AnonymousUser()
+    socket.scope["user"] = world.people[person] or AnonymousUser()  # type: ignore[typeddict-unknown-key]
     await socket.connect()
     message = await socket.receive_output(5)
     await socket.disconnect()

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,7 @@ def probe(operation: Any, sender: Sender, name: str, faults: list[str]) -> int:
     return len(seen)
 
 
-HOSTILE = {
+HOSTILE: dict[str, Callable[[], bytes]] = {
     "deep": lambda: b'{"a":' * 900 + b"1" + b"}" * 900,
     "deeper than the stack": lambda: b"[" * 300_000,
     "deep settings": lambda: b'{"settings": ' + b'{"a":' * 900 + b"1" + b"}" * 901,

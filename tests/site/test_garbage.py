@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import itertools
+import time
 
 import pytest
 
-from kernelsci_site import garbage
 from kernelsci_site.garbage import APART_S, MOST_FREEZES, FreezeSurvivors
 
 
@@ -15,13 +15,13 @@ def test_what_survives_a_full_collection_is_frozen_a_bounded_number_of_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     frozen: list[int] = []
-    monkeypatch.setattr(garbage.gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     freeze = FreezeSurvivors()
     for phase, generation in (("start", 2), ("stop", 0), ("stop", 1)):
         freeze(phase, {"generation": generation})
     assert not frozen
     collections = itertools.count()
-    monkeypatch.setattr(garbage.time, "monotonic", lambda: next(collections) * APART_S / 2)
+    monkeypatch.setattr(time, "monotonic", lambda: next(collections) * APART_S / 2)
     for _ in range(4):
         freeze("stop", {"generation": 2})
     assert len(frozen) == 2  # every second one is too soon

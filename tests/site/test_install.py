@@ -206,9 +206,7 @@ def test_too_little_room_for_a_gpus_torch_is_refused_before_the_download(
 ) -> None:
     monkeypatch.setenv("TORCH_INDEX", "cu126")
     seen = Installed(monkeypatch, tmp_path, reachable=True)
-    monkeypatch.setattr(
-        installer.shutil, "disk_usage", lambda _folder: shutil._ntuple_diskusage(1, 1, 5_000_000_000)
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: shutil._ntuple_diskusage(1, 1, 5_000_000_000))
     assert installer.main([str(ROOT / "requirements.txt")]) == 1
     assert seen.commands == []
     assert "TORCH_INDEX=cpu make start" in capsys.readouterr().err
@@ -228,9 +226,9 @@ class Pip:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, settings: str = "", *, has_uv: bool) -> None:
         self.installed: list[str] = []
         self.settings, self.has_uv, self.uv = settings, has_uv, folder / "uv"
-        monkeypatch.setattr(tools.sys, "executable", str(folder / "python"))
-        monkeypatch.setattr(tools.shutil, "which", lambda _name: None)
-        monkeypatch.setattr(tools.subprocess, "run", self.run)
+        monkeypatch.setattr(sys, "executable", str(folder / "python"))
+        monkeypatch.setattr(shutil, "which", lambda _name: None)
+        monkeypatch.setattr(subprocess, "run", self.run)
 
     def run(self, command: list[str], **_options: object) -> subprocess.CompletedProcess[str]:
         if "config" in command:

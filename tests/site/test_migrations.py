@@ -44,7 +44,8 @@ def _field_fault(operation: migrations.AddField) -> str:
     """Return what is wrong with an added field, or "". A constant default costs nothing (PostgreSQL 11 keeps it in the
     catalogue); a computed one, an index or a foreign key reads or writes every row."""
     field = operation.field
-    if field.db_index or field.unique or isinstance(field, ForeignKey):
+    has_index = field.db_index  # type: ignore[attr-defined]  # the stubs lack it
+    if has_index or field.unique or isinstance(field, ForeignKey):
         return f"{operation.name}: add it without an index, then AddIndexConcurrently"
     constant = field.null or field.db_default is not NOT_PROVIDED or not callable(field.default)
     if constant or field.default in (NOT_PROVIDED, dict, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import shutil
 import tarfile
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ import redis
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import OperationalError
 from django.test import Client
 from django.utils import timezone
@@ -65,7 +67,7 @@ def test_ready_needs_database_tables_and_redis(client: Client, monkeypatch: pyte
 def test_not_ready_before_the_tables_are_those_of_this_version(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health.MigrationExecutor, "migration_plan", lambda *_: [("0099", False)])
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *_: [("0099", False)])
     answer = client.get("/ready")
     assert (answer.status_code, answer.json()["migrations"]) == (503, False)
 
@@ -75,8 +77,13 @@ def test_not_ready_before_the_tables_are_those_of_this_version(
 def test_not_ready_while_the_disk_is_full(
     client: Client, monkeypatch: pytest.MonkeyPatch, free: int, status: int
 ) -> None:
-    asked = []
-    monkeypatch.setattr(health.shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=free))
+    asked: list[Path] = []
+
+    def usage(path: Path) -> SimpleNamespace:
+        asked.append(path)
+        return SimpleNamespace(free=free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     answer = client.get("/ready")
     assert (answer.status_code, answer.json()["disk"]) == (status, status == 200)
     assert asked == [settings.VAR.root]
@@ -87,7 +94,7 @@ def test_live_but_not_ready_without_a_database(client: Client, monkeypatch: pyte
     def refuse() -> None:
         raise OperationalError("gone")
 
-    monkeypatch.setattr(health.connection, "cursor", refuse)
+    monkeypatch.setattr(connection, "cursor", refuse)
     monkeypatch.setattr(redis.Redis, "ping", lambda _: True)
     assert client.get("/live").status_code == 200
     assert client.get("/ready").json() == {"database": False, "migrations": False, "redis": True, "disk": True}

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ninja import Field
 from pydantic import ValidationError
+from pytest_django import DjangoDbBlocker
 
 from kernelsci_site.request_bodies import MOST_MESSAGE_BYTES, bound_bodies
 from optimizer.actions.token import do_make_token
@@ -119,7 +120,9 @@ def test_texts_of_bodies_have_a_limit_also_where_their_field_states_none() -> No
 
 
 @pytest.fixture(scope="module")
-def address(django_db_setup: None, django_db_blocker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     with django_db_blocker.unblock():
         folder: Path = tmp_path_factory.mktemp("daphne")
         with daphne(folder, {"DATABASE_URL": database_url()}) as served:
@@ -145,10 +148,14 @@ def test_an_ordinary_client_reads_the_refusal_of_a_long_body_and_an_endless_one_
     answer = httpx2.post(f"{address}/sign-in/", content=b"a" * (20 * MIB), timeout=60)
     assert (answer.status_code, answer.json()["detail"]) == (413, "A request holds at most 4 MiB.")
     sent: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(500):
+            sent.append(number)
+            yield b"a" * MIB
+
     with suppress(httpx2.TransportError):
-        httpx2.post(
-            f"{address}/sign-in/", content=(b"a" * MIB for _ in range(500) if not sent.append(1)), timeout=60
-        )
+        httpx2.post(f"{address}/sign-in/", content=chunks(), timeout=60)
     assert len(sent) < 200
 
 

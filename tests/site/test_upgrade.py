@@ -48,7 +48,7 @@ def test_only_the_last_three_copies_stay(tmp_path: Path, monkeypatch: pytest.Mon
     MigrationRecorder(connection).record_unapplied("optimizer", newest())
     copy = back_up_before_migrating(tmp_path)
     assert len(list(tmp_path.glob("before-*"))) == 3
-    assert copy in tmp_path.iterdir()
+    assert copy is not None and copy in tmp_path.iterdir()
     assert (tmp_path / "mine.dump").exists()
 
 

@@ -15,6 +15,7 @@ from celery import current_app
 from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import Client
+from kombu.transport.virtual import Channel
 
 from optimizer.actions import job as job_actions
 from optimizer.loop import advance
@@ -363,6 +364,7 @@ def test_messages_to_celery_do_not_pile_up_in_a_queue_without_its_workers(db: No
     cache.delete("work:bench.sm_90")
     with current_app.connection_for_write() as connection:
         channel = connection.default_channel
+        assert isinstance(channel, Channel)
         for _ in range(3):
             notify_worker("bench.sm_90")
         assert channel._size("bench.sm_90") == 3
