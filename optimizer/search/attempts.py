@@ -9,9 +9,10 @@ few lines each (arXiv 2510.16996, section 5).
 from __future__ import annotations
 
 import random
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal, TypeVar
 
@@ -201,9 +202,16 @@ def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None
         )
 
     def make(key: str, call: CallView, source: Source) -> Draft:
-        return attempt.draft(call, source)
+        draft = attempt.draft(call, source)
+        # No plan has named the idea, and an answer in text has no field for a title.
+        return replace(draft, title=draft.title or first_sentence(draft.report))
 
     return propose(flow, attempt.key, f"{attempt.key}.solo", ask, make)
+
+
+def first_sentence(text: str) -> str:
+    """Return what a text says up to its first full stop, question mark or exclamation mark before a space."""
+    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0].removesuffix(".")
 
 
 def is_attempt(key: str) -> bool:

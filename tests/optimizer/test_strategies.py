@@ -215,6 +215,23 @@ def test_sampling_always_starts_from_the_reference_and_reflexion_from_the_last_a
     assert [k.parent_keys[0] for k in reflexion.kernels[3:]] == [k.key for k in reflexion.kernels[2:-1]]
 
 
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ({"report": "Rows in\nparallel. 1.5 times\nas fast."}, "Rows in parallel"),
+        ({"report": "Past the caches, e.g.next"}, "Past the caches, e.g.next"),
+        ({"report": "One. Two.", "title": "Mine"}, "Mine"),
+        ({"report": ""}, ""),
+    ],
+)
+def test_a_lone_writers_kernel_has_its_title_or_the_first_sentence_of_its_report(
+    answer: dict[str, str], title: str
+) -> None:
+    said = {"source": "int one;", **answer}
+    run = SimulatedRun(Sampling(), SoloSettings(), lambda _: said, random_times(0), 1, 1).play()
+    assert run.kernels[-1].title == title
+
+
 def test_concurrency_bounds_open_evaluations_and_attempts_run_side_by_side() -> None:
     run = played(Stark(), StarkSettings(concurrency=3), budget=9)
     assert run.most_open == 3
