@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -23,7 +24,7 @@ from runners.targets import Target, ceilings
 from runners.waiting import readable
 
 HARDWARE = ("cycles", "instructions", "cache-references", "cache-misses", "branch-misses")
-SOFTWARE = ("task-clock", "page-faults", "context-switches", "duration_time")
+SOFTWARE = ("task-clock", "page-faults", "context-switches")
 # Instructions that a current core can issue per cycle; some issue more, so shares are rough.
 ISSUE_WIDTH = 4
 # A cache line of x86-64 and of most ARM cores.
@@ -47,19 +48,25 @@ class Perf(Attached):
         printed: list[str] = []
         with _Control(pids) as control:
             control.say("enable")
+            started_ns = time.monotonic_ns()
             yield printed
+            # perf's own duration_time adds up the time of every thread that it was attached to.
+            elapsed_ns = time.monotonic_ns() - started_ns
             control.say("disable")
-            printed.append(control.end())
+            printed += [control.end(), str(elapsed_ns)]
 
     def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
-        """Parse lines of value, unit, event, …; a value may be `<not supported>` or `<not counted>`."""
+        """Parse lines of value, unit, event, …; a value may be `<not supported>` or `<not counted>`.
+
+        The second output is the time that passed in ns.
+        """
         counted = counts(outputs[0])
-        duration_ns = counted.get("duration_time")
-        if not duration_ns or "task-clock" not in counted:
+        if "task-clock" not in counted:
             raise ProfilerError(f"perf counted nothing: {outputs[0].strip()[-200:]}")
+        duration_ns = int(outputs[1])
         details = {
             "cores_busy": counted["task-clock"] * 1e6 / duration_ns,
-            **{_named(event): counted[event] / calls for event in SOFTWARE[1:3] if event in counted},
+            **{_named(event): counted[event] / calls for event in SOFTWARE[1:] if event in counted},
             **_hardware(counted),
         }
         return [
