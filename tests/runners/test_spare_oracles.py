@@ -35,8 +35,8 @@ class RecordedOracle:
 class RecordedZygote:
     """Stand for a process: note what is asked of it."""
 
-    def __init__(self, policy: Any) -> None:
-        self.alive = True
+    def __init__(self, policy: Any, *, for_modules: bool = False) -> None:
+        self.for_modules, self.alive = for_modules, True
         self.calls: list[str] = []
 
     def pause(self) -> None:
@@ -67,6 +67,7 @@ def gpu_pool(monkeypatch: pytest.MonkeyPatch) -> TrustedPool:
 def test_the_next_problems_processes_are_started_while_one_is_evaluated(gpu_pool: TrustedPool) -> None:
     first, spares = gpu_pool._own_zygote(), list(gpu_pool._spares)
     assert len(spares) == SPARES and first not in spares
+    assert all(recorded(one).for_modules for one in (first, *spares))
     assert gpu_pool._own_zygote() is spares[0]
     assert list(gpu_pool._spares)[:-1] == spares[1:] and gpu_pool._spares[-1] not in spares
 
@@ -106,7 +107,7 @@ def test_a_cpu_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "Zygote", RecordedZygote)
     monkeypatch.setattr(pool_module, "oracle_policy", lambda device: None)
     host = TrustedPool(Device("cpu"))
-    assert host._own_zygote().alive and not host._spares
+    assert not recorded(host._own_zygote()).for_modules and not host._spares
 
 
 def test_an_oracle_too_many_ends_in_the_background_and_while_nobody_times(

@@ -21,7 +21,7 @@ from runners.job import ProblemBundle
 
 # Each oracle is a process that holds its problem's weights.
 MOST_ORACLES = 4
-# Each starts for seconds, and is paused for half of every evaluation: one alone was not ready for the next.
+# Each starts for five seconds, and is paused for half of every evaluation: one alone was not ready for the next.
 SPARES = 2
 
 
@@ -65,11 +65,15 @@ class TrustedPool:
 
     def _own_zygote(self) -> Zygote:
         """Return a process that holds torch and has seen no problem, for one problem alone."""
-        spare = self._taken_spare() or Zygote(oracle_policy(self._device))
+        spare = self._taken_spare() or self._new_zygote()
         if self._device.kind != "cpu":
             # On a CPU they would compete with what is measured.
             self._keep_spares()
         return spare
+
+    def _new_zygote(self) -> Zygote:
+        # On a CPU importing what few problems need would compete with the candidate's build.
+        return Zygote(oracle_policy(self._device), for_modules=self._device.kind != "cpu")
 
     def _taken_spare(self) -> Zygote | None:
         """Return the spare that was started first, or None if none is alive."""
@@ -110,7 +114,7 @@ class TrustedPool:
         """
         with self._lock:
             while len(self._spares) < SPARES:
-                spare = Zygote(oracle_policy(self._device))
+                spare = self._new_zygote()
                 self._spares.append(spare)
                 self.warm_workers.hold(spare)
 

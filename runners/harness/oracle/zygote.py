@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from runners.errors import InfraFailure
+from runners.harness.oracle.protocol import MODULES
 from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
 
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
@@ -20,12 +21,17 @@ _SHIPPED = re.compile(r"/problems/shipped/")
 
 
 class Zygote:
-    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child."""
+    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child.
 
-    def __init__(self, policy: SandboxPolicy) -> None:
+    With `for_modules`, what torch needs for counting a module's bytes is imported too.
+    """
+
+    def __init__(self, policy: SandboxPolicy, *, for_modules: bool = False) -> None:
         _compile_once()
         self._socket, far = socket.socketpair()
-        command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
+        command = command_of(
+            "runners.harness.oracle.trusted", str(far.fileno()), *([MODULES] if for_modules else [])
+        )
         try:
             self._process = spawn(command, policy, (far.fileno(),))
         except BaseException:
@@ -66,10 +72,10 @@ def _compile_once() -> None:
     """Compile our modules and torch's once: in a sandbox nothing is written, so every process would do it again."""
     for folder in ("candidate", "harness", "problems"):
         compileall.compile_dir(PACKAGE / folder, rx=_SHIPPED, quiet=2)
-    if _lacks_bytecode("torch"):
+    if any(map(_lacks_bytecode, ("torch", "sympy"))):
         # Isolated, so that a variable does not forbid to write what is compiled.
-        imports = "import torch\ntry:\n    import triton\nexcept ImportError:\n    pass"
-        subprocess.run([sys.executable, "-I", "-c", imports], check=False, capture_output=True)
+        for imports in ("import torch; torch.empty(1, device='meta') + 1", "import triton"):
+            subprocess.run([sys.executable, "-I", "-c", imports], check=False, capture_output=True)
 
 
 def _lacks_bytecode(package: str) -> bool:
