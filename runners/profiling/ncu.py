@@ -21,7 +21,7 @@ MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 DETAILS = {
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "warps_active_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "tensor_pipe_percent": "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "tensor_pipe_percent": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "l1_hit_percent": "l1tex__t_sector_hit_rate.pct",
     "l2_hit_percent": "lts__t_sector_hit_rate.pct",
 }
