@@ -51,7 +51,7 @@ check: install-dev  ## style, types and fast tests, side by side: what to run af
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going lint typecheck unit
 
 unit: install-dev  ## fast tests that need no server, browser, compiler or other program
-	$(BIN)/python -m pytest -q --unit $(TESTS)
+	$(PYTEST) -q --unit $(TESTS)
 
 suite-time: install-dev  ## where the time of the last `make test` went, by part, file and test
 	@$(BIN)/python -m tests.suite_time $(SUITE)
