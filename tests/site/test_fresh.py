@@ -96,3 +96,11 @@ def test_a_package_starts_the_servers_of_its_wheels_and_keeps_data_outside_its_t
     assert said["data"] == str(data / "kernelsci")
     assert said["hint"] == "kernelsci up starts it"
     assert sorted(path.name for path in tree.iterdir()) == sorted(PACKAGES)
+
+
+def test_workers_start_where_the_system_has_no_database_of_time_zones() -> None:
+    """Images of Ubuntu 22.04 lack it; Celery's timer asks for UTC as it is imported."""
+    nowhere = {**os.environ, "PYTHONTZPATH": ""}
+    command = [sys.executable, "-c", "import kombu.asynchronous.timer"]
+    ended = subprocess.run(command, env=nowhere, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
