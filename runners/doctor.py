@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -96,12 +97,19 @@ def _lines_of(fact: Fact) -> list[str]:
 
 
 def _system() -> Iterator[Fact]:
-    yield Fact("Machine", "python", True, f"{platform.python_version()} on {platform.machine()}")
+    yield _python()
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = len(os.sched_getaffinity(0))
     yield Fact(
         "Machine", "cpu", True, f"{TARGETS['cpu'].title}, {cores} cores, {memory_bytes / 2**30:.1f} GiB memory"
     )
+
+
+def _python() -> Fact:
+    """Return the interpreter's version. Ubuntu 22.04 packages 3.11.0rc1, with which torch 2.13 traces no model."""
+    remedy = "a pre-release, with which KernelBench problems take no C++: make start PYTHON=… names a released Python"
+    is_released = sys.version_info.releaselevel == "final"
+    return Fact("Machine", "python", is_released, f"{platform.python_version()} on {platform.machine()}", remedy)
 
 
 def _compilers() -> Iterator[Fact]:

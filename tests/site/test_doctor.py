@@ -8,6 +8,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.conf import settings
@@ -26,6 +27,15 @@ def test_a_missing_compiler_is_named_with_its_package(monkeypatch: pytest.Monkey
     text = doctor.as_text(doctor.facts())
     assert "✗ C++ (CPU kernels)" in text
     assert "apt-get install g++" in text
+
+
+@pytest.mark.parametrize(("level", "mark"), [("candidate", "– python"), ("final", "✓ python")])
+def test_a_pre_release_of_python_is_told_from_a_released_one(
+    monkeypatch: pytest.MonkeyPatch, level: str, mark: str
+) -> None:
+    monkeypatch.setattr(sys, "version_info", SimpleNamespace(releaselevel=level))
+    text = doctor.as_text([doctor._python()])
+    assert mark in text and ("make start PYTHON=…" in text) == (level == "candidate")
 
 
 @pytest.mark.parametrize(("number", "name"), [(90402, "gfx942"), (90010, "gfx90a"), (90500, "gfx950")])
