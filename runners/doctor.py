@@ -107,7 +107,9 @@ def _system() -> Iterator[Fact]:
 
 def _python() -> Fact:
     """Return the interpreter's version. Ubuntu 22.04 packages 3.11.0rc1, with which torch 2.13 traces no model."""
-    remedy = "a pre-release, with which KernelBench problems take no C++: make start PYTHON=… names a released Python"
+    remedy = (
+        "a pre-release, with which KernelBench problems take no C++: make start PYTHON=… names a released Python"
+    )
     is_released = sys.version_info.releaselevel == "final"
     return Fact("Machine", "python", is_released, f"{platform.python_version()} on {platform.machine()}", remedy)
 
