@@ -395,6 +395,10 @@ class Failure:
     reason: str
 
 
+# In the environment of a result: what other programs used of the processors during timing, as a share.
+OTHERS_SHARE = "others_share"
+
+
 @dataclass(frozen=True)
 class JobResult:
     """Answer a JobSpec.

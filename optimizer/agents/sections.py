@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.agents.task_sections import SOURCE_CAP, plain
 from optimizer.queries.kernel_resources import changed_features, pairs_of
-from optimizer.queries.timing import CaseRow, case_rows, failure_lines, noise_warning
+from optimizer.queries.timing import CaseRow, case_rows, failure_lines, load_warning, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import configurations, tuned_winners
 from optimizer.search.machinery.proposals import target_language
@@ -148,8 +148,8 @@ def timing(result: JobResult | None) -> str:
     """
     rows = [row for row in case_rows(result) if row.case.candidate_us]
     lines = [line for line in map(_timing_line, rows) if line]
-    warning = noise_warning(result.noise_floor if result else None)
-    lines += [f"- {warning}"] if warning else []
+    warnings = noise_warning(result.noise_floor if result else None), load_warning(result)
+    lines += [f"- {warning}" for warning in warnings if warning]
     return "Timing by case:\n" + "\n".join(lines) if lines else ""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from optimizer.models import Evaluation, Run
 from optimizer.queries.judged import is_by_call
-from runners.job import CaseResult, Failure, Flag, JobResult, NoiseFloor, Status
+from runners.job import OTHERS_SHARE, CaseResult, Failure, Flag, JobResult, NoiseFloor, Status
 
 # Flags of a case, or of a whole result, with what a reader must know about them.
 FLAG_WORDS: dict[str, str] = {
@@ -27,6 +27,8 @@ FLAG_WORDS: dict[str, str] = {
 }
 # Ratio of call time to device time from which a case counts as limited by the host.
 HOST_BOUND_FROM = 1.5
+# Share of the processors from which other programs' use is worth a warning; an idle site of our own uses half of it.
+BUSY_FROM = 0.15
 # Maximum length of a failure's reason within a sentence, in characters.
 LONGEST_REASON = 300
 _VERBS = ("timed out", "failed", "crashed", "was ", "ran out", "ended", "exceeded", "did not", "gave ")
@@ -122,6 +124,17 @@ def noise_warning(floor: NoiseFloor | None) -> str:
         return ""
     when = f"This machine was noisy when its noise floor was measured ({floor.ratio:.2f})"
     return f"{when}: small speedups cannot be shown."
+
+
+def load_warning(result: JobResult | None) -> str:
+    """Return what to tell readers of a result that was timed while other programs were busy, else an empty text."""
+    share = result.environment.get(OTHERS_SHARE) if result else None
+    if not isinstance(share, int | float) or not BUSY_FROM <= share <= 1:
+        return ""
+    return (
+        f"Other programs used {100 * share:.0f} % of the processors while this was timed. Kernels suffer from that to "
+        "different degrees: measure it again on a quiet machine before you rely on a small difference."
+    )
 
 
 def newest_noise_warning(run: Run) -> str:

@@ -27,6 +27,7 @@ from optimizer.queries.timing import (
     case_rows,
     failure_lines,
     has_call_time,
+    load_warning,
     noise_text,
     noise_warning,
     notes_of,
@@ -229,7 +230,7 @@ def _timing(result: JobResult | None) -> dict[str, Any]:
         "by_call": bool(result and result.speedup and result.speedup.basis == Objective.CALL),
         "failures": failure_lines(result),
         "noise": noise_text(result.noise_floor if result else None),
-        "noise_warning": noise_warning(result.noise_floor if result else None),
+        "noise_warnings": [noise_warning(result.noise_floor if result else None), load_warning(result)],
         "memory": memory_text(result),
         "too_large": too_large_text(result.memory) if result and result.status == Status.TOO_LARGE else "",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runners.job import CaseResult, JobResult, JobSpec, Speedup
+from runners.job import OTHERS_SHARE, CaseResult, JobResult, JobSpec, Speedup
 from runners.profiling.summary import in_words, notes_in
 
 
@@ -22,6 +22,8 @@ def table(spec: JobSpec, result: JobResult) -> str:
         lines.append(
             f"  noisy machine: its noise floor is {result.noise_floor.ratio:.3f}, small speedups cannot be shown"
         )
+    if (share := result.environment.get(OTHERS_SHARE)) is not None:
+        lines.append(f"  other programs used {100 * share:.0f} % of the processors during timing")
     lines += ["", *_cases(result.cases)] if result.cases else []
     lines += ["", *_profile(result.profile)] if "kernels" in result.profile else []
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f} s" for stage in result.stages)

@@ -38,6 +38,7 @@ from runners.harness.verdict import emulated, screen
 from runners.harness.verdict.checks import Checks
 from runners.harness.verdict.report import case_results
 from runners.job import (
+    OTHERS_SHARE,
     Baseline,
     Effort,
     Failure,
@@ -212,6 +213,7 @@ class Evaluation:
                     warm.warm_workers,
                     at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
                     objective=self.spec.objective,
+                    neighbours=self._found.neighbours,
                 )
                 ending = bench.close
                 self._check_memory(bench)
@@ -384,6 +386,8 @@ class Evaluation:
         )
         total = self._found.speedups.get(BASELINE)
         found = environment.describe_safely(self.spec.target, self._gpu())
+        if self._found.neighbours.share is not None:
+            found[OTHERS_SHARE] = round(self._found.neighbours.share, 3)
         if self._found.timings is not None and is_other_product(self._target, found):
             self._found.flags.append(Flag.OTHER_PRODUCT)
         return JobResult(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runners.errors import CANDIDATE, CandidateFailure
+from runners.harness.devices.neighbours import Neighbours
 from runners.harness.memory.usage import MemoryWatch
 from runners.harness.stages import Stages
 from runners.harness.timing.sessions import Sides, Timings
@@ -33,6 +34,7 @@ class Findings:
     call_speedup: Speedup | None = None
     floor: NoiseFloor | None = None
     memory: MemoryWatch | None = None
+    neighbours: Neighbours = field(default_factory=Neighbours)
     duplicate_of: str | None = None
     sandbox: str = ""
     profile: dict[str, Any] = field(default_factory=dict)

@@ -83,6 +83,12 @@ def sample(pids: Iterable[int]) -> Sample:
     return Sample(memory, ticks / TICKS_PER_S, count)
 
 
+def cpu_s_with_ended(pids: Iterable[int]) -> float:
+    """Return the processor time of these processes in seconds, with that of the children that they have waited for."""
+    fields = (_read(f"/proc/{pid}/stat").rpartition(b")")[2].split() for pid in pids)
+    return sum(sum(map(int, found[11:15])) for found in fields if len(found) > 21) / TICKS_PER_S
+
+
 def proportional_bytes(pids: Iterable[int]) -> int:
     """Return the resident memory with every shared page divided among its users; if it can't be read, the RSS."""
     return sum(_pss_bytes(pid) for pid in pids)

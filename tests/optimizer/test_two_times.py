@@ -21,12 +21,13 @@ from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
 from optimizer.queries.budgets import Budget
 from optimizer.queries.judged import as_judged, judged_mean_us
 from optimizer.queries.run_table import closing_table
-from optimizer.queries.timing import case_notes, failure_lines, roofline_text
+from optimizer.queries.timing import case_notes, failure_lines, load_warning, roofline_text
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from optimizer.runs.history import history_of
 from runners.commands.table import table
 from runners.job import (
+    OTHERS_SHARE,
     CaseResult,
     Effort,
     Failure,
@@ -286,6 +287,29 @@ def test_a_share_of_the_roofline_is_told_in_words() -> None:
     assert roofline_text(0.62) == "62 % of the measured ceiling"
     assert roofline_text(0.004) == "0.4 % of the measured ceiling"
     assert roofline_text(None) == ""
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.149, float("nan"), -1.0, 1e9, "0.9"])
+def test_a_quiet_machine_or_a_share_that_is_none_warns_of_no_load(share: object) -> None:
+    assert load_warning(JobResult("j", Status.CORRECT, environment={OTHERS_SHARE: share})) == ""
+    assert load_warning(JobResult("j", Status.CORRECT)) == load_warning(None) == ""
+
+
+def test_programs_that_were_busy_during_timing_are_told_on_the_page_and_in_prompts(
+    pages: Client, team: Team, member: User
+) -> None:
+    run = make_finished_run(team, member)
+    assert run.best_kernel is not None
+    for evaluation in run.best_kernel.evaluations.all():  # the page shows the one that confirmed it
+        evaluation.result["environment"] = {OTHERS_SHARE: 0.384}
+        evaluation.save()
+    result = run.best_kernel.evaluations.latest("pk").as_result()
+    assert result is not None
+    said = "Other programs used 38 % of the processors while this was timed."
+    assert said in pages.get(f"/runs/{run.pk}/kernels/{run.best_kernel.number}/").content.decode()
+    assert said in sections.timing(result)
+    spec = JobSpec("1", problem=_bundle(), target="cpu", candidate=Source(Language.CPP, "x"))
+    assert "other programs used 38 %" in table(spec, result)
 
 
 def test_each_side_that_fails_says_what_is_left_of_the_comparison() -> None:

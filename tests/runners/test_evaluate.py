@@ -10,7 +10,7 @@ import pytest
 
 from runners.harness import evaluate
 from runners.harness.timing.environment import HARNESS_VERSION
-from runners.job import Effort, Flag, JobResult, JobSpec, Language, Limits, Source, Status
+from runners.job import OTHERS_SHARE, Effort, Flag, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load
 from runners.sandbox.meter import process_tree
 from runners.sandbox.workspace import work_root
@@ -49,6 +49,7 @@ def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
         "quick timing",
     ]
     assert result.harness_version == HARNESS_VERSION and result.environment["torch"]
+    assert 0.0 <= result.environment[OTHERS_SHARE] <= 1.0
     assert loads(JobResult, dumps(result)) == result
 
 

@@ -13,6 +13,7 @@ from statistics import fmean, median, mode
 
 from runners.backends.base import Artefact
 from runners.errors import BASELINE, CANDIDATE, InfraFailure
+from runners.harness.devices.neighbours import Neighbours
 from runners.harness.memory import staging
 from runners.harness.memory.arena import Arena
 from runners.harness.memory.contents import Content, Setups
@@ -186,6 +187,7 @@ class Bench:
     warm_workers: WarmWorkers | None = None
     at_once: bool = False
     objective: Objective = Objective.DEVICE
+    neighbours: Neighbours = field(default_factory=Neighbours)
     _checked: CandidateProcess | None = None
     # What a call took of the device's memory beyond its arena, as the checked candidate claims.
     _call_bytes: int = 0
@@ -252,7 +254,8 @@ class Bench:
                 progress(f"session {number + 1} of {plan.sessions}")
                 if not waiting:
                     waiting = self._started(1, sides, size)
-                self.session(plan, waiting[0], timings)
+                with self.neighbours.watched():
+                    self.session(plan, waiting[0], timings)
                 if number == plan.sessions - 1:
                     at_end(waiting[0])
                 self.dismiss(waiting.pop(0))
