@@ -1,13 +1,13 @@
 """Measure both errors of the gate: alarms on a kernel against itself, and slow-downs that it does not find.
 
     python benchmarks/gate.py --pairs 50 --slowed 10
-    python benchmarks/gate.py --target sm_90 --kernel rows.cu --slow-kernel rows_slower.cu --out gate.jsonl
+    python benchmarks/gate.py --target sm_90 --out gate.jsonl
 
 A pair is one whole `gate` of a kernel against itself: an honest gate says "not slower" every time. A slowed kernel does
-the work of every twentieth row twice, which is 5 % more work by construction; the gate should find it. On a CPU both
-are made from the seed `vectorised` of softmax_rows; elsewhere they are named. Results are appended to `--out`, a JSON
-object a line, and what it holds already counts, so that a long series can be measured in several calls. Exits with 1 if
-there was a false alarm, or if fewer than `LEAST_FOUND` of the slowed kernels were found.
+the work of every twentieth row twice, which is 5 % more work by construction; the gate should find it. Both are made
+from a seed of softmax_rows, in C++ on a CPU and in CUDA on an NVIDIA GPU, unless they are named. Results are appended
+to `--out`, a JSON object a line, and what it holds already counts, so that a long series can be measured in several
+calls. Exits with 1 if there was a false alarm, or if fewer than `LEAST_FOUND` of the slowed kernels were found.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from runners.gate.decision import Rules, Ruling, decide, pooled, resolution
 from runners.harness import evaluate
-from runners.job import JobSpec, Language, Source
+from runners.job import JobSpec, Source
 from runners.problems import load, open_bundle
+from runners.targets import target
 from runners.verbs.sources import read_source
 
 LEAST_FOUND = 0.9
-PROBLEM, SEED = "softmax_rows", "vectorised"
+PROBLEM = "softmax_rows"
 EVERY = 20
 _LAST_STEP = "    scale(in, result, cols, maximum, 1.0f / sum);\n"
 _TWICE = f"""\
@@ -43,6 +45,23 @@ _TWICE = f"""\
       scale(in, result, cols, again, 1.0f / second);
     }}
 """
+# On a GPU the second time is at the end of the grid, when the row has left the caches.
+_ROW = f"  const int64_t row = blockIdx.x < rows ? blockIdx.x : (blockIdx.x - rows) * {EVERY};\n"
+# By a target's vendor: the seed, and what of its text is replaced by what.
+SLOWED = {
+    "cpu": ("vectorised", {_LAST_STEP: _LAST_STEP + _TWICE}),
+    "nvidia": (
+        "cuda_rows",
+        {
+            "int64_t cols) {\n  __shared__": f"int64_t rows, int64_t cols) {{\n{_ROW}  __shared__",
+            "x + blockIdx.x * cols": "x + row * cols",
+            "out[blockIdx.x * cols + c]": "out[row * cols + c]",
+            "<<<rows, THREADS, 0, stream>>>(x, out, cols)": (
+                f"<<<rows + rows / {EVERY}, THREADS, 0, stream>>>(x, out, rows, cols)"
+            ),
+        },
+    ),
+}
 
 
 def main() -> int:
@@ -52,7 +71,7 @@ def main() -> int:
     parser.add_argument("--slowed", type=int, default=10, help="comparisons of the slowed kernel with the kernel")
     parser.add_argument("--problem", default=PROBLEM)
     parser.add_argument("--target", default="cpu", help="this machine's own")
-    parser.add_argument("--kernel", type=Path, help="the kernel; default: the C++ seed")
+    parser.add_argument("--kernel", type=Path, help="the kernel; default: a seed")
     parser.add_argument("--slow-kernel", type=Path, help="the same, slowed by 5 %%")
     parser.add_argument("--tolerance", type=float, default=0.0)
     parser.add_argument("--out", type=Path, help="where to append results")
@@ -77,14 +96,17 @@ def _kernels(arguments: argparse.Namespace) -> tuple[Source, Source]:
     """Return the kernel and the slowed one."""
     if arguments.kernel and arguments.slow_kernel:
         return read_source(arguments.kernel), read_source(arguments.slow_kernel)
-    if arguments.kernel or arguments.slow_kernel or arguments.target != "cpu":
+    vendor = target(arguments.target).vendor
+    if arguments.kernel or arguments.slow_kernel or arguments.problem != PROBLEM or vendor not in SLOWED:
         sys.exit("Name both --kernel and --slow-kernel.")
-    seed = next(seed for seed in open_bundle(load(PROBLEM)).seeds if seed.name == SEED)
-    text = seed.source.text
-    if text.count(_LAST_STEP) != 1:
-        sys.exit(f"The seed {SEED} has changed: it cannot be slowed here.")
-    slow = text.replace(_LAST_STEP, _LAST_STEP + _TWICE)
-    return Source(Language.CPP, text), Source(Language.CPP, slow)
+    name, changes = SLOWED[vendor]
+    seed = next(seed for seed in open_bundle(load(PROBLEM)).seeds if seed.name == name)
+    slow = seed.source.text
+    for old, new in changes.items():
+        if slow.count(old) != 1:
+            sys.exit(f"The seed {name} has changed: it cannot be slowed here.")
+        slow = slow.replace(old, new)
+    return seed.source, replace(seed.source, text=slow)
 
 
 def _missing(out: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, bool]]:
