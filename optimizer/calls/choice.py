@@ -21,7 +21,7 @@ class Parameters(BaseModel):
     """Hold how a question is asked. None leaves a value to the server.
 
     `expires_minutes` is how long the inbox waits for an answer. `record` is the recording from which `replay`
-    answers.
+    answers, with `{problem}` in place of the problem's name.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)

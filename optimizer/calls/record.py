@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from django.utils.text import slugify
+
 from optimizer.llm.recording import (
     RecordedCall,
     RecordedKernel,
@@ -99,6 +101,14 @@ def load_record(team: Team, name: str) -> RunRecord:
     raise RecordError(f"there is no record called {name}")
 
 
+def record_name(run: Run, stated: str) -> str:
+    """Return the recording from which the run's agents answer: `{problem}` stands for the problem's name.
+
+    So one configuration of a campaign replays a recording for each problem.
+    """
+    return stated.replace("{problem}", slugify(run.problem_version.problem.slug))
+
+
 # Every decision of a replayed run looks into its recording, so each is parsed once per process. They never change.
 @lru_cache(maxsize=8)
 def _stored(row_id: int) -> RunRecord:
@@ -127,7 +137,7 @@ def recorded_in(run: Run) -> Recorded:
     if not name:
         return Recorded()
     try:
-        record = load_record(run.team, name)
+        record = load_record(run.team, record_name(run, name))
     except RecordError:
         # The provider reports the missing recording with every call.
         return Recorded()

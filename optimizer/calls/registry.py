@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from optimizer.calls.record import load_record
+from optimizer.calls.record import load_record, record_name
 from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.inbox import Inbox
 from optimizer.llm.port import Provider, ProviderRefusedError
@@ -61,7 +61,8 @@ def _inbox(call: LlmCall, row: ProviderRow | None) -> Provider:
 
 def _replay(call: LlmCall, row: ProviderRow | None) -> Provider:
     try:
-        return Replay(load_record(call.run.team, str(call.parameters.get("record", ""))))
+        name = record_name(call.run, str(call.parameters.get("record", "")))
+        return Replay(load_record(call.run.team, name))
     except RecordError as error:
         raise ProviderRefusedError(str(error)) from error
 

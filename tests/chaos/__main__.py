@@ -4,6 +4,7 @@
     python -m tests.chaos --seed 1 --jobs 1000 --faults 200   # long
     python -m tests.chaos --seed 1 --real                     # with a run whose jobs are compiled and timed
     python -m tests.chaos --campaign                          # a campaign, undisturbed and under faults
+    python -m tests.chaos --campaign --seeds 3 --bench 3 --kernelbench DIR   # ten problems, tune and replayed agents
 
 PostgreSQL, Redis, Daphne, timer, agents, build worker, measuring workers of two targets, a spool with its worker and
 its exchange, under the product's own supervisor; runs that tune, runs that ask a model server which is in trouble of
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from benchmarks import installation
 
@@ -37,6 +39,8 @@ def main() -> int:
     parser.add_argument("--deploy", action="store_true", help="rehearse a deploy instead; takes a minute")
     parser.add_argument("--campaign", action="store_true", help="compare a campaign under faults with a calm one")
     parser.add_argument("--seeds", type=int, default=12, help="of the campaign: four runs each")
+    parser.add_argument("--kernelbench", metavar="DIR", type=Path,
+                        help="of ten problems of this checkout, with `tune` and replayed agents")  # fmt: skip
     options = parser.parse_args()
     calm = options.deploy or options.campaign
     with installation.folder(environment(real=options.real, trouble=not calm)) as var:
@@ -47,7 +51,7 @@ def main() -> int:
         if options.campaign:
             from tests.chaos import campaign
 
-            return campaign.rehearse(var, options.port, options.seed, options.seeds)
+            return campaign.rehearse(var, options)
         from tests.chaos.play import play
 
         return play(var, options)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from runners.job import Effort, JobResult, JobSpec, Status
+from runners.job import Effort, JobResult, JobSpec, StageResult, Status
 from tests.factories import failed_result, fake_evaluate
 
 REAL_PROBLEM = os.environ.get("KERNELSCI_CHAOS_REAL", "")
@@ -33,10 +33,14 @@ def evaluate(
     if random.random() < TROUBLE:
         raise RuntimeError("the device has gone away")
     fate = random.Random(spec.candidate.content_hash)
-    _sleep(fate.uniform(*SLEEP_S), cancel)
+    seconds = fate.uniform(*SLEEP_S)
+    _sleep(seconds, cancel)
     if fate.random() < 1 / 12 and spec.effort == Effort.FULL:
-        return failed_result(spec, Status.CRASHED, "signal SIGSEGV")
-    return fake_evaluate(spec, cancel=cancel, on_progress=on_progress)
+        result = failed_result(spec, Status.CRASHED, "signal SIGSEGV")
+    else:
+        result = fake_evaluate(spec, cancel=cancel, on_progress=on_progress)
+    # The device was held for as long as we slept.
+    return replace(result, stages=[StageResult("timing", seconds)])
 
 
 def _sleep(seconds: float, cancel: Callable[[], bool] | None) -> None:

@@ -8,6 +8,7 @@ those are more than that.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -19,12 +20,14 @@ from django.db.models import Max
 
 from benchmarks.installation import provenance
 from kernelsci_site.services.var import Var
-from optimizer.models import Campaign, CampaignTiming, Run, Team
+from optimizer.actions.campaign import NewCampaign, do_start_campaign
+from optimizer.models import Campaign, CampaignTiming, KernelParent, Run, Team
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.campaign_spending import spent_by_configuration
-from tests.campaigns import make_campaign, make_suite, tuned
+from tests.campaigns import new_campaign, tuned
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import INVARIANTS
+from tests.chaos.kernelbench import compared, make_kernelbench_suite, record_answers
 from tests.chaos.world import World, ask, world
 
 # Faults that a campaign can meet; the spool and other targets have no part in it.
@@ -45,8 +48,6 @@ STRIKING = (
 EVERY_S = 4.0
 PATIENCE_S = 3600.0
 MOST_UNFAIR = 0.05
-PLACES = 2
-SEEDS = 12
 
 
 @dataclass
@@ -61,7 +62,9 @@ class Course:
     def unfair(self) -> list[Look]:
         """Return the looks at which one configuration was ahead by more than is allowed."""
         return [
-            look for look in self.looks if look.lead_s > max(MOST_UNFAIR * look.used_s, PLACES * look.longest_s)
+            look
+            for look in self.looks
+            if look.lead_s > max(MOST_UNFAIR * look.used_s, self.campaign.parallel_runs * look.longest_s)
         ]
 
 
@@ -76,23 +79,30 @@ class Look:
     used_s: float
     longest_s: float
 
+    @property
+    def share(self) -> float:
+        """Return the lead as a share of what was used."""
+        return self.lead_s / self.used_s
+
     def __str__(self) -> str:
-        share = self.lead_s / self.used_s
-        return f"{self.lead_s:.1f} s of {self.used_s:.1f} s ({share:.1%}; a run takes up to {self.longest_s:.1f} s)"
+        of = f"{self.share:.1%}; a run takes up to {self.longest_s:.1f} s"
+        return f"{self.lead_s:.1f} s of {self.used_s:.1f} s ({of})"
 
 
-def rehearse(var: Var, port: int, seed: int, seeds: int = SEEDS) -> int:
+def rehearse(var: Var, options: argparse.Namespace) -> int:
     """Run both campaigns and print what differs; 1 where something is wrong."""
-    print(provenance(seed))
-    with world(var, seed, bench=2, port=port) as stage:
-        calm = follow(stage, (), seeds)
+    print(provenance(options.seed), flush=True)
+    with world(var, options.seed, bench=options.bench, port=options.port) as stage:
+        planned = plan(var, options)
+        calm = follow(stage, (), planned)
         print(f"undisturbed: {told(calm)}", flush=True)
-        struck = follow(stage, STRIKING, seeds)
+        struck = follow(stage, STRIKING, planned)
         print(f"under faults: {told(struck)}", flush=True)
         wrong = differences(outcome(calm.campaign), outcome(struck.campaign)) + doubled(struck.campaign)
         wrong += [f"{name}: {found}" for name, look in INVARIANTS.items() for found in look()]
         for name, course in (("undisturbed", calm), ("under faults", struck)):
             wrong += [f"{name}: one configuration leads by {look}" for look in course.unfair[:1]]
+            wrong += [f"{name}: shares not looked at"] if not course.looks else []
     wrong += [] if struck.faults else ["no fault struck"]
     print("\n".join(wrong) if wrong else "same results, nothing lost, nothing doubled")
     return int(bool(wrong))
@@ -110,16 +120,26 @@ def shared(looks: list[Look]) -> str:
     if not looks:
         return "shares not looked at"
     most = max(looks, key=lambda look: look.lead_s)
-    return f"{len(looks)} looks at the shares: the largest lead was {most}, the last {looks[-1]}"
+    beyond = [look.used_s for look in looks if look.share > MOST_UNFAIR]
+    since = f"at most {MOST_UNFAIR:.0%} after {max(beyond, default=0.0):.1f} s"
+    return f"{len(looks)} looks at the shares: the largest lead was {most}, {since}, the last {looks[-1]}"
 
 
-def follow(stage: World, faults: Sequence[str], seeds: int) -> Course:
-    """Start the campaign and wait for its end while faults strike in turn."""
+def plan(var: Var, options: argparse.Namespace) -> NewCampaign:
+    """Describe the campaign that is run twice."""
     team = Team.objects.get()
-    compared = [tuned("long", 3), tuned("short", 1)]
-    course = Course(
-        make_campaign(team, configurations=compared, seeds=range(seeds), parallel_runs=PLACES, suite=_suite())
-    )
+    planned: dict[str, Any] = {"configurations": [tuned("long", 3), tuned("short", 1)], "parallel_runs": 2}
+    if options.kernelbench is not None:
+        suite = make_kernelbench_suite(options.kernelbench, var.folder("kernelbench"))
+        record_answers(team, suite)
+        # One run more than there are workers, so that jobs wait for each other.
+        planned = {"configurations": compared(), "suite": suite, "parallel_runs": options.bench + 1}
+    return new_campaign(team, seeds=range(options.seeds), **planned)
+
+
+def follow(stage: World, faults: Sequence[str], planned: NewCampaign) -> Course:
+    """Start the campaign and wait for its end while faults strike in turn."""
+    course = Course(do_start_campaign(None, planned))
     deadline, next_fault, coming = time.monotonic() + PATIENCE_S, time.monotonic() + EVERY_S, cycle(faults)
     while not ask(lambda: _has_ended(course.campaign), otherwise=False):
         if time.monotonic() > deadline:
@@ -136,9 +156,11 @@ def follow(stage: World, faults: Sequence[str], seeds: int) -> Course:
 def outcome(campaign: Campaign) -> dict[tuple[str, str, int], Any]:
     """Return what was found, by problem, configuration and seed: the winner, its settled figures, what it cost."""
     names = {one.pk: one.name for one in campaign.configurations.all()}
+    runs = Run.objects.filter(campaign_cell__campaign=campaign)
+    device_s = {pk: round(spent, 6) for pk, spent in runs.values_list("pk", "spent_device_s")}
     return {
         (cell.name, names[cell.configuration], cell.seed): (
-            cell.state, cell.evaluations, cell.why, cell.is_settled,
+            cell.state, cell.evaluations, device_s[cell.run or 0], cell.why, cell.is_settled,
             sorted((one.baseline, one.kernel, one.status, one.speedup) for one in cell.timed.values()),
             _kernels_of(cell.run),
         )
@@ -146,11 +168,14 @@ def outcome(campaign: Campaign) -> dict[tuple[str, str, int], Any]:
     }  # fmt: skip
 
 
-def _kernels_of(run_id: int | None) -> list[str]:
-    """Return the hashes of the run's kernels in their order; a campaign that has ended has a run for each cell."""
+def _kernels_of(run_id: int | None) -> list[tuple[str, str, str, str | None]]:
+    """Return the run's kernels with their outcomes and first parents; a campaign that has ended has a run for each
+    cell."""
     assert run_id is not None
-    kernels = Run.objects.get(pk=run_id).kernels
-    return list(kernels.order_by("number").values_list("content_hash", flat=True))
+    links = KernelParent.objects.filter(kernel__run=run_id, rank=0)
+    parents = dict(links.values_list("kernel__key", "parent__key"))
+    rows = Run.objects.get(pk=run_id).kernels.values_list("key", "content_hash", "evaluation__status")
+    return [(*row, parents.get(row[0])) for row in rows.order_by("number")]
 
 
 def differences(calm: dict[Any, Any], struck: dict[Any, Any]) -> list[str]:
@@ -164,12 +189,6 @@ def doubled(campaign: Campaign) -> list[str]:
     strays = Run.objects.filter(title__startswith=campaign.title, campaign_cell=None)
     timings = CampaignTiming.objects.filter(campaign=campaign, evaluation=None)
     return [f"run {run.pk} belongs to no cell" for run in strays] + [f"{one} was not timed" for one in timings]
-
-
-def _suite() -> Any:
-    from optimizer.models import Suite
-
-    return Suite.objects.first() or make_suite()
 
 
 def _has_ended(campaign: Campaign) -> bool:
