@@ -1,15 +1,17 @@
 """Decide which runs of a campaign are started next. Pure: figures in, choices out.
 
-Device time is shared evenly. A free place goes to the configuration whose runs have used the least device time so
-far, like deficit round robin (Shreedhar and Varghese 1996) with seconds in place of bytes. Within a configuration the
-order is the campaign's random one. The same figures order the jobs of running runs (`priorities`), so that a strategy
-that needs little device time never waits behind one that needs much.
+Device time is shared evenly. A free place goes to the configuration whose runs will have used the least device time
+once those under way have ended, like deficit round robin (Shreedhar and Varghese 1996) with seconds in place of bytes.
+By what was used so far alone, one that is a little behind would get every place that becomes free, and be several
+runs ahead when they have ended. Within a configuration the order is the campaign's random one. What was used so far
+orders the jobs of running runs (`priorities`), so that a strategy that needs little device time never waits behind one
+that needs much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 KINDS = ("usd", "tokens", "device_minutes")
 # Job priorities of runs begin here; confirmations, which end a run, go first (-10).
@@ -72,19 +74,37 @@ class Choice:
     lacking: str | None = None
 
 
-def choose(
-    waiting: Sequence[Candidate],
-    used_s: Mapping[int, float],
-    active: Mapping[int, int],
-    free: int,
-    account: Account,
-) -> Choice:
-    """Choose the cells for `free` places.
+@dataclass(frozen=True)
+class Use:
+    """Hold the device time in seconds that a configuration's runs have used, and its number of running runs.
 
-    `used_s` is the device time by configuration in seconds, `active` its number of running runs.
+    `ended_s` is the part of those that have ended, of which there are `ended`.
     """
+
+    used_s: float = 0.0
+    running: int = 0
+    ended_s: float = 0.0
+    ended: int = 0
+
+    @property
+    def run_s(self) -> float:
+        """Return what a run takes on average, 0 before the first has ended."""
+        return self.ended_s / self.ended if self.ended else 0.0
+
+    @property
+    def expected_s(self) -> float:
+        """Return what will have been used once the running runs have ended, if they take as long as the others."""
+        return max(self.used_s, self.ended_s + self.running * self.run_s)
+
+    def with_run(self) -> Use:
+        """Return the use after another run has started."""
+        return replace(self, running=self.running + 1)
+
+
+def choose(waiting: Sequence[Candidate], uses: Mapping[int, Use], free: int, account: Account) -> Choice:
+    """Choose the cells for `free` places. `uses` are by configuration; one that is missing has used nothing."""
     queues = _by_configuration(waiting)
-    running = dict(active)
+    now = {configuration: uses.get(configuration, Use()) for configuration in queues}
     taken: list[int] = []
     lacking: str | None = None
     while len(taken) < free:
@@ -97,11 +117,11 @@ def choose(
         # first, and at last the random order decides.
         best = min(
             affordable,
-            key=lambda one: (used_s.get(one.configuration, 0.0), running.get(one.configuration, 0), one.order),
+            key=lambda one: (now[one.configuration].expected_s, now[one.configuration].running, one.order),
         )
         queues[best.configuration].pop(0)
         taken.append(best.cell)
-        running[best.configuration] = running.get(best.configuration, 0) + 1
+        now[best.configuration] = now[best.configuration].with_run()
         account = account.with_run(best.budget)
     return Choice(tuple(taken), lacking)
 

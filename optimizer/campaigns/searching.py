@@ -67,8 +67,8 @@ def _choice(campaign: Campaign, account: planning.Account) -> planning.Choice:
             "pk", "order", "configuration_id", "configuration__budget"
         )
     ]
-    used_s = {pk: one.device_s for pk, one in spent.items()}
-    return planning.choose(waiting, used_s, {pk: one.active for pk, one in spent.items()}, free, account)
+    uses = {pk: planning.Use(one.device_s, one.active, one.closed_s, one.closed) for pk, one in spent.items()}
+    return planning.choose(waiting, uses, free, account)
 
 
 def _budget(stored: dict[str, object]) -> dict[str, float | None]:

@@ -12,11 +12,13 @@ from optimizer.models import Campaign, CampaignCell, CampaignTiming
 
 @dataclass(frozen=True)
 class Spent:
-    """Hold the spending of some runs. `active` counts those that take a place; `waiting` the cells without a run."""
+    """Hold the spending of some runs. `active` counts those that take a place, `closed_s` is the part of the device
+    time that belongs to the `closed` ones."""
 
     usd: float = 0.0
     tokens: float = 0.0
     device_s: float = 0.0
+    closed_s: float = 0.0
     evaluations: int = 0
     active: int = 0
     cells: int = 0
@@ -43,6 +45,7 @@ def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
         usd=Coalesce(Cast(Sum("run__spent_usd"), FloatField()), 0.0),
         tokens=Coalesce(Cast(Sum("run__spent_tokens"), FloatField()), 0.0),
         device_s=Coalesce(Sum("run__spent_device_s"), 0.0),
+        closed_s=Coalesce(Sum("run__spent_device_s", filter=Q(is_closed=True)), 0.0),
         evaluations=Coalesce(Sum("run__spent_evaluations"), 0),
         active=Count("pk", filter=Q(run__isnull=False, is_closed=False) & ~Q(run__state="paused")),
         cells=Count("pk"),

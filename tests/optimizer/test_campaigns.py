@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -145,20 +145,37 @@ def test_shares_are_within_five_per_cent_over_many_runs(places: int) -> None:
     mean_s = {1: 3.0, 2: 11.0, 3: 40.0}
     waiting = [planning.Candidate(n, n, 1 + n % 3) for n in range(6000)]
     used_s, running = dict.fromkeys(mean_s, 0.0), dict[int, list[float]]()
+    spent_s: dict[int, float] = defaultdict(float)
+    ended, ended_s = Counter[int](), dict.fromkeys(mean_s, 0.0)
     account = planning.Account({}, {}, dict.fromkeys(planning.KINDS))
     while sum(used_s.values()) < 20_000:
         active = Counter(1 + cell % 3 for cell in running)
-        choice = planning.choose(waiting, used_s, active, places - len(running), account)
+        uses = {one: planning.Use(used_s[one], active[one], ended_s[one], ended[one]) for one in mean_s}
+        choice = planning.choose(waiting, uses, places - len(running), account)
         waiting = [one for one in waiting if one.cell not in choice.cells]
         for cell in choice.cells:
             running[cell] = [rng.expovariate(1 / mean_s[1 + cell % 3]) for _ in range(4)]
         # The device takes the waiting job with the lowest number, the older run first.
         ranks = planning.priorities(used_s)
         cell = min(running, key=lambda one: (ranks[1 + one % 3], one))
-        used_s[1 + cell % 3] += running[cell].pop()
+        seconds = running[cell].pop()
+        used_s[1 + cell % 3] += seconds
+        spent_s[cell] += seconds
         if not running[cell]:
             del running[cell]
+            ended[1 + cell % 3] += 1
+            ended_s[1 + cell % 3] += spent_s[cell]
     assert max(used_s.values()) / min(used_s.values()) < 1.05
+
+
+def test_a_configuration_that_is_a_little_behind_does_not_take_every_place() -> None:
+    """Count what the runs under way will have used: places become free one after the other, and runs are long."""
+    waiting = [planning.Candidate(n, n, n % 2) for n in range(8)]
+    account = planning.Account({}, {}, {})
+    uses = {0: planning.Use(95.0, 1, 90.0, 9), 1: planning.Use(100.0, 0, 100.0, 10)}
+    assert planning.choose(waiting, uses, 3, account).cells == (1, 0, 3)
+    first = {0: planning.Use(), 1: planning.Use()}
+    assert planning.choose(waiting, first, 4, account).cells == (0, 1, 2, 3), "nothing is known yet"
 
 
 def test_the_order_is_random_by_seed_and_keeps_what_is_compared_together(team: Team) -> None:

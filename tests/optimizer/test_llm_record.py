@@ -79,6 +79,19 @@ def test_a_recorded_run_plays_again_without_a_model_and_says_that_it_is_recorded
     assert again.kernels.filter(author_kind="agent", evaluation__state="done").count() == ANSWERS, "timed here"
 
 
+def test_the_name_of_a_recording_may_hold_the_problem(server: LlmServer) -> None:
+    """One configuration of a campaign names one recording, and has runs on many problems."""
+    run = finished_run(server, kernels())
+    team = make_team()
+    do_import_record(make_user(team), team, "mine-softmax_rows", to_bytes(record_of(run)))
+    choice = {"default": {"provider": "replay", "record": "mine-{problem}"}}
+    again = played(make_run(team, strategy="sampling", providers=choice, budget=Budget(evaluations=ANSWERS)))
+    assert titles(again) == titles(run) == ["kernel 0", "kernel 1", "kernel 2"]
+    other = Problem.objects.get(slug="layernorm_residual").latest()
+    without = played(make_run(team, strategy="sampling", problem_version=other, providers=choice))
+    assert "there is no record called mine-layernorm_residual" in LlmCall.objects.filter(run=without)[0].error
+
+
 @pytest.mark.parametrize("name", ["scientist-softmax_rows", "stark-layernorm_residual"])
 def test_a_shipped_recording_is_replayed_on_its_own_lineage_and_says_that_prompts_differ(
     name: str, client: Client
