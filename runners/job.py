@@ -376,13 +376,16 @@ class MemoryUse:
     """Report the device memory of an evaluation in bytes.
 
     `footprint_bytes` counts inputs, weights and outputs of the largest case. `peak_bytes` is the most that all of the
-    evaluation's processes held together. `needed_bytes` and `available_bytes` are compared before anything runs.
+    evaluation's processes held together, those that stand ready for later ones included. `needed_bytes` and
+    `available_bytes` are compared before anything runs. `reference_bytes` is what the reference itself took beyond the
+    footprint when outputs were judged, in double precision where it is judged so.
     """
 
     footprint_bytes: int = 0
     needed_bytes: int = 0
     available_bytes: int = 0
     peak_bytes: int = 0
+    reference_bytes: int = 0
 
 
 @dataclass(frozen=True)

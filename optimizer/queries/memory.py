@@ -28,7 +28,8 @@ def memory_text(result: JobResult | None) -> str:
     if memory is None or not memory.peak_bytes:
         return ""
     beside = f"; inputs, weights and outputs take {gib(memory.footprint_bytes)}" if memory.footprint_bytes else ""
-    return f"{gib(memory.peak_bytes)} at its peak{beside}"
+    own = f", the reference's intermediate results {gib(memory.reference_bytes)}" if memory.reference_bytes else ""
+    return f"{gib(memory.peak_bytes)} at its peak{beside}{own}"
 
 
 def shortage_of(run: Run) -> str:

@@ -178,6 +178,7 @@ class Comparison:
         if not self._spec.profile:
             return
         with self._stages.stage("profile"):
+            bench.make_room()
             times_us = overall_us(timings)
             slowest = max(bench.cases, key=lambda case: times_us[case.name])
             size = bench.arena_bytes(QUICK)

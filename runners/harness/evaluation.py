@@ -27,7 +27,7 @@ from runners.harness.devices.gpu_state import is_other_product, watched
 from runners.harness.findings import Findings
 from runners.harness.memory.contents import Setups
 from runners.harness.memory.usage import MemoryWatch, need_of
-from runners.harness.oracle.client import OracleClient
+from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
 from runners.harness.stages import Stages
 from runners.harness.timing import environment
@@ -221,6 +221,8 @@ class Evaluation:
                 self._check(bench, sides[CANDIDATE])
                 self._start_ahead(bench, sides)
             self._comparison.time(bench, device, sides)
+            if self._found.memory is not None and isinstance(oracle, GpuOracleClient):
+                self._found.memory.note_reference(oracle.held_bytes())
             healthy = True
         except CandidateFailure:
             healthy = True
@@ -240,6 +242,7 @@ class Evaluation:
         needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
         bench.oracle.reset()
         self._found.memory.check(needs)
+        bench.device_bytes = self._found.memory.total_bytes
 
     def _set_up(self, problem: Problem, oracle: OracleClient, folder: Path) -> Setups:
         """Have the oracle write what Python candidates are given once, for every case."""

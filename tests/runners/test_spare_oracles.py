@@ -33,10 +33,17 @@ class RecordedOracle:
 
 
 class RecordedZygote:
-    """Stand for a process: note what is asked of it."""
+    """Stand for a process that has imported torch."""
 
     def __init__(self, policy: Any, *, for_modules: bool = False) -> None:
-        self.for_modules, self.alive = for_modules, True
+        self.for_modules = for_modules
+
+
+class RecordedSpare:
+    """Stand for an oracle that was started ahead: note what is asked of it."""
+
+    def __init__(self, zygote: RecordedZygote, *_: Any, is_alone: bool = False) -> None:
+        self.zygote, self.is_alone, self.alive = zygote, is_alone, True
         self.calls: list[str] = []
 
     def pause(self) -> None:
@@ -52,62 +59,91 @@ class RecordedZygote:
         self.calls.append("close")
 
 
-def recorded(zygote: object) -> RecordedZygote:
-    assert isinstance(zygote, RecordedZygote)
-    return zygote
+def recorded(oracle: object) -> RecordedSpare:
+    assert isinstance(oracle, RecordedSpare)
+    return oracle
 
 
 @pytest.fixture
-def gpu_pool(monkeypatch: pytest.MonkeyPatch) -> TrustedPool:
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "Zygote", RecordedZygote)
     monkeypatch.setattr(pool_module, "oracle_policy", lambda device: None)
+    for name in ("OracleClient", "GpuOracleClient"):
+        monkeypatch.setattr(pool_module, name, RecordedSpare)
+
+
+@pytest.fixture
+def gpu_pool(no_processes: None) -> TrustedPool:
     return TrustedPool(Device("cuda"))
 
 
-def test_the_next_problems_processes_are_started_while_one_is_evaluated(gpu_pool: TrustedPool) -> None:
-    first, spares = gpu_pool._own_zygote(), list(gpu_pool._spares)
+def taken_from(pool: TrustedPool) -> RecordedSpare:
+    """Take an oracle, and wait until those that are started in the background are there."""
+    taken = recorded(pool._own_oracle())
+    assert pool._starting is not None
+    pool._starting.result(10.0)
+    return taken
+
+
+def test_the_next_problems_oracles_are_started_while_one_is_evaluated(gpu_pool: TrustedPool) -> None:
+    first, spares = taken_from(gpu_pool), list(map(recorded, gpu_pool._spares))
     assert len(spares) == SPARES and first not in spares
-    assert all(recorded(one).for_modules for one in (first, *spares))
-    assert gpu_pool._own_zygote() is spares[0]
-    assert list(gpu_pool._spares)[:-1] == spares[1:] and gpu_pool._spares[-1] not in spares
+    assert all(one.zygote.for_modules and one.is_alone for one in (first, *spares))
+    assert taken_from(gpu_pool) is spares[0]
+    left = list(map(recorded, gpu_pool._spares))
+    assert left[:-1] == spares[1:] and left[-1] not in spares
+
+
+def test_nobody_waits_for_the_next_ones_to_start(gpu_pool: TrustedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, may_start = gpu_pool._new_oracle(), threading.Event()
+    monkeypatch.setattr(gpu_pool, "_taken_spare", lambda: first)
+    started = gpu_pool._new_oracle
+
+    def slowly() -> Any:
+        assert may_start.wait(10.0)
+        return started()
+
+    monkeypatch.setattr(gpu_pool, "_new_oracle", slowly)
+    assert gpu_pool._own_oracle() is first and not gpu_pool._spares
+    may_start.set()
+    gpu_pool.close()
 
 
 def test_they_are_paused_during_timing_until_an_evaluation_takes_one(gpu_pool: TrustedPool) -> None:
-    gpu_pool._own_zygote()
+    taken_from(gpu_pool)
     first, *others = map(recorded, gpu_pool._spares)
     with gpu_pool.warm_workers.quiet():
         assert first.calls == ["pause"]
     assert first.calls == ["pause", "resume"]
     with gpu_pool.warm_workers.quiet():
         # Another evaluation takes it and must not wait; what is started for the one after it waits.
-        assert recorded(gpu_pool._own_zygote()) is first and first.calls[-1] == "resume"
+        assert taken_from(gpu_pool) is first and first.calls[-1] == "resume"
         assert [recorded(one).calls[-1] for one in gpu_pool._spares] == ["pause"] * SPARES
     assert {recorded(one).calls[-1] for one in (*others, *gpu_pool._spares)} == {"resume"}
 
 
 def test_one_that_has_died_is_replaced_and_forgotten(gpu_pool: TrustedPool) -> None:
-    gpu_pool._own_zygote()
+    taken_from(gpu_pool)
     dead, alive, *_ = map(recorded, gpu_pool._spares)
     dead.alive = False
-    assert recorded(gpu_pool._own_zygote()) is alive and len(gpu_pool._spares) == SPARES
+    assert taken_from(gpu_pool) is alive and len(gpu_pool._spares) == SPARES
     told = len(dead.calls)
     with gpu_pool.warm_workers.quiet():
         pass
-    assert len(dead.calls) == told
+    assert len(dead.calls) == told and dead.calls[-1] == "close"
 
 
 def test_closing_the_pool_ends_them(gpu_pool: TrustedPool) -> None:
-    gpu_pool._own_zygote()
+    taken_from(gpu_pool)
     spares = [recorded(one) for one in gpu_pool._spares]
     gpu_pool.close()
     assert all(one.calls[-1] == "close" for one in spares) and not gpu_pool._spares
 
 
-def test_a_cpu_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "Zygote", RecordedZygote)
-    monkeypatch.setattr(pool_module, "oracle_policy", lambda device: None)
+def test_a_cpu_keeps_none(no_processes: None) -> None:
     host = TrustedPool(Device("cpu"))
-    assert not recorded(host._own_zygote()).for_modules and not host._spares
+    assert not recorded(host._own_oracle()).zygote.for_modules
+    assert host._starting is None and not host._spares
 
 
 def test_an_oracle_too_many_ends_in_the_background_and_while_nobody_times(

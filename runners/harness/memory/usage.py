@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from runners.errors import TooLarge
 from runners.harness.devices.device import Device
@@ -57,25 +58,39 @@ def need_of(content: Content, setups: Setups) -> Need:
 class MemoryWatch:
     """Sample a device's memory in use while an evaluation runs. Without a library the figures stay empty."""
 
+    # The least that was in use when any evaluation of this process began, by device. Later ones begin while processes
+    # of the last are still ending, or stand ready for the next; counted as others', their memory would hide the peak.
+    _idle_bytes: ClassVar[dict[str, int]] = {}
+
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._before = self._peak = self._total = 0
+        self._before = self._peak = 0
+        # What the device has.
+        self.total_bytes = 0
         self._need = Need(0, 0, 0)
+        self._reference_bytes = 0
         self._ended = threading.Event()
 
     def check(self, needs: list[Need]) -> None:
         """Remember the largest need. Raises TooLarge if the device has less memory than that."""
         self._need = max(needs, key=lambda need: need.needed, default=self._need)
-        if self._total and self._need.needed > self._total:
-            raise TooLarge(f"{too_large(self._need.needed, self._total)}")
+        if self.total_bytes and self._need.needed > self.total_bytes:
+            raise TooLarge(f"{too_large(self._need.needed, self.total_bytes)}")
+
+    def note_reference(self, held_bytes: int) -> None:
+        """Note the most memory that the tensors of the reference's process took.
+
+        What exceeds a footprint is the reference's own need: intermediate results, and those in double precision.
+        """
+        self._reference_bytes = max(0, held_bytes - self._need.footprint)
 
     @property
     def use(self) -> MemoryUse | None:
         """Return the figures, or None where nothing was seen."""
-        if not self._total:
+        if not self.total_bytes:
             return None
         peak = max(0, self._peak - self._before)
-        return MemoryUse(self._need.footprint, self._need.needed, self._total, peak)
+        return MemoryUse(self._need.footprint, self._need.needed, self.total_bytes, peak, self._reference_bytes)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -83,7 +98,8 @@ class MemoryWatch:
         if self._device.kind != "cuda" or not self._sample():
             yield
             return
-        self._before = self._peak
+        index = self._device.index
+        self._before = self._idle_bytes[index] = min(self._peak, self._idle_bytes.get(index, self._peak))
         thread = threading.Thread(target=self._watch, daemon=True)
         thread.start()
         try:
@@ -98,7 +114,7 @@ class MemoryWatch:
 
     def _sample(self) -> bool:
         try:
-            used, self._total = nvml(self._device.index).memory_bytes()
+            used, self.total_bytes = nvml(self._device.index).memory_bytes()
         except NvmlError:
             return False
         self._peak = max(self._peak, used)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from runners.candidate.channel import ChannelError
 from runners.errors import CandidateFailure, InfraFailure, TooLarge
@@ -47,19 +47,13 @@ class Judgement:
 class OracleClient:
     """Talk to one oracle for one problem, which may live through many evaluations (`reset` in between).
 
-    Questions may come from several threads; contents are made and forgotten by one.
+    Questions may come from several threads; contents are made and forgotten by one. An oracle that was started ahead
+    learns its problem by `open`.
     """
 
     on_gpu = False
 
-    def __init__(
-        self,
-        zygote: Zygote,
-        bundle: ProblemBundle,
-        reference_bytes: int = REFERENCE_BYTES,
-        *,
-        is_alone: bool = False,
-    ) -> None:
+    def __init__(self, zygote: Zygote, reference_bytes: int = REFERENCE_BYTES, *, is_alone: bool = False) -> None:
         # A process that forks for this oracle alone ends with it.
         self._zygote, self._is_alone = zygote, is_alone
         self.reference_buffers = SharedMemory("reference-buffers", reference_bytes)
@@ -69,7 +63,20 @@ class OracleClient:
         self._peer.started()
         self._bump = Bump(reference_bytes)
         self._count = 0
-        self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
+        self._opening: dict[str, Any] | None = None
+
+    def open(self, bundle: ProblemBundle) -> Self:
+        """Choose the problem, and tell it with the first question: the process may still be importing torch."""
+        self._opening = {"op": "open", "bundle": to_plain(bundle)}
+        return self
+
+    def pause(self) -> None:
+        """Pause the process, even while it imports or opens its device. Only for one that is alone."""
+        self._zygote.pause()
+
+    def resume(self) -> None:
+        """Resume the paused process."""
+        self._zygote.resume()
 
     @property
     def alive(self) -> bool:
@@ -154,7 +161,6 @@ class OracleClient:
 
     def ask(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         """Ask the oracle's process one question, with descriptors after it. Raises InfraFailure."""
-        # Sent with the first question rather than at once: the trusted process may still be importing torch.
         opening, self._opening = self._opening, None
         if opening is not None:
             self.ask(opening)
@@ -179,11 +185,13 @@ class GpuOracleClient(OracleClient):
 
     on_gpu = True
 
-    def __init__(
-        self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int, *, is_alone: bool = False
-    ) -> None:
-        super().__init__(zygote, bundle, reference_bytes=1, is_alone=is_alone)
+    def __init__(self, zygote: Zygote, kind: str, flush_bytes: int, *, is_alone: bool = False) -> None:
+        super().__init__(zygote, reference_bytes=1, is_alone=is_alone)
         self._kind, self._flush_bytes = kind, flush_bytes
+
+    def held_bytes(self) -> int:
+        """Return the most device memory that the oracle's own tensors have taken so far, arenas left out."""
+        return int(self.ask({"op": "held"})["bytes"])
 
     def arena(self, name: str, size_bytes: int) -> Arena:
         """Allocate device memory for a participant."""

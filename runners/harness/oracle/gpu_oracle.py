@@ -46,7 +46,7 @@ def opened(driver_kind: str) -> Driver:
 
 
 class GpuOracle(Oracle):
-    """Answer all questions of an oracle, and `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
+    """Answer all questions of an oracle, and those about arenas, kept outputs and memory that only a GPU has."""
 
     def __init__(self, driver: Driver, flush_bytes: int) -> None:
         self._driver = driver
@@ -61,7 +61,7 @@ class GpuOracle(Oracle):
         super().__init__(DeviceBytes(0))
         self._answers |= {
             "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
-            "keep": self._keep, "digest": self._digest, "drop": self._drop, "close": self._close,
+            "keep": self._keep, "digest": self._digest, "drop": self._drop, "held": self._held, "close": self._close,
         }  # fmt: skip
 
     def _arena(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -211,6 +211,9 @@ class GpuOracle(Oracle):
             self._kept.pop(place, None)
         self._trim()
         return {}
+
+    def _held(self, question: dict[str, Any]) -> dict[str, Any]:
+        return {"bytes": torch.cuda.max_memory_allocated()}
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         answer = super()._judge(question)

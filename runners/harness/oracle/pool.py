@@ -33,11 +33,13 @@ class TrustedPool:
         self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
-        self._spares: deque[Zygote] = deque()
+        self._spares: deque[OracleClient] = deque()
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
         self._owner = os.getpid()
         self._reaper = ThreadPoolExecutor(1, thread_name_prefix="reaper")
         self._closing: list[Future[None]] = []
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spares")
+        self._starting: Future[None] | None = None
 
     def zygote(self) -> Zygote:
         """Return the process that holds torch for the problems we ship, started on first use and again if it died."""
@@ -49,33 +51,35 @@ class TrustedPool:
 
     def borrow(self, bundle: ProblemBundle) -> OracleClient:
         """Return an oracle of that problem for one evaluation, a warm one if there is one."""
-        shares = shares_process(bundle)
-        zygote = self.zygote() if shares else None
+        zygote = self.zygote() if shares_process(bundle) else None
         with self._lock:
             kept = self._oracles.pop(bundle.content_hash, None)
         if kept is not None:
             if kept.alive:
                 return kept
             kept.close()
-        own = zygote or self._own_zygote()
-        if self._device.kind == "cpu":
-            return OracleClient(own, bundle, is_alone=not shares)
-        device = self._device
-        return GpuOracleClient(own, bundle, device.kind, device.flush_bytes, is_alone=not shares)
+        oracle = self._own_oracle() if zygote is None else self._oracle_of(zygote, is_alone=False)
+        return oracle.open(bundle)
 
-    def _own_zygote(self) -> Zygote:
-        """Return a process that holds torch and has seen no problem, for one problem alone."""
-        spare = self._taken_spare() or self._new_zygote()
+    def _own_oracle(self) -> OracleClient:
+        """Return an oracle whose process has seen no problem and serves no other one."""
+        spare = self._taken_spare() or self._new_oracle()
         if self._device.kind != "cpu":
             # On a CPU they would compete with what is measured.
             self._keep_spares()
         return spare
 
-    def _new_zygote(self) -> Zygote:
+    def _new_oracle(self) -> OracleClient:
         # On a CPU importing what few problems need would compete with the candidate's build.
-        return Zygote(oracle_policy(self._device), for_modules=self._device.kind != "cpu")
+        own = Zygote(oracle_policy(self._device), for_modules=self._device.kind != "cpu")
+        return self._oracle_of(own, is_alone=True)
 
-    def _taken_spare(self) -> Zygote | None:
+    def _oracle_of(self, zygote: Zygote, *, is_alone: bool) -> OracleClient:
+        if self._device.kind == "cpu":
+            return OracleClient(zygote, is_alone=is_alone)
+        return GpuOracleClient(zygote, self._device.kind, self._device.flush_bytes, is_alone=is_alone)
+
+    def _taken_spare(self) -> OracleClient | None:
         """Return the spare that was started first, or None if none is alive."""
         with self._lock:
             while self._spares:
@@ -83,6 +87,7 @@ class TrustedPool:
                 self.warm_workers.release(spare)
                 if spare.alive:
                     return spare
+                spare.close()
         return None
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
@@ -108,13 +113,19 @@ class TrustedPool:
             close()
 
     def _keep_spares(self) -> None:
-        """Start the processes that the next new problems take, which would wait seconds for imports otherwise.
+        """Start the oracles that the next new problems take, in the background.
 
-        They start during the first stages of this evaluation and are paused while a job is timed.
+        Otherwise each would wait seconds for imports and for opening the device. They start during the first stages of
+        this evaluation and are paused while a job is timed.
         """
         with self._lock:
-            while len(self._spares) < SPARES:
-                spare = self._new_zygote()
+            if self._starting is None or self._starting.done():
+                self._starting = self._starter.submit(self._fill_spares)
+
+    def _fill_spares(self) -> None:
+        while len(self._spares) < SPARES:
+            spare = self._new_oracle()
+            with self._lock:
                 self._spares.append(spare)
                 self.warm_workers.hold(spare)
 
@@ -122,16 +133,17 @@ class TrustedPool:
         """End all processes. The pool may be used again."""
         if os.getpid() != self._owner:
             return
-        wait(self._closing)
+        wait([*self._closing, *filter(None, [self._starting])])
         self.warm_workers.close()
         with self._lock:
             self._drop_oracles()
             for spare in self._spares:
                 self.warm_workers.release(spare)
-            for zygote in filter(None, (self._zygote, *self._spares)):
-                zygote.close()
-            self._zygote = None
+                spare.close()
             self._spares.clear()
+            if self._zygote is not None:
+                self._zygote.close()
+            self._zygote = None
 
     def _drop_oracles(self) -> None:
         for oracle in self._oracles.values():

@@ -4,6 +4,7 @@ together."""
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +13,7 @@ from functools import partial
 from statistics import fmean, median, mode
 
 from runners.backends.base import Artefact
-from runners.errors import BASELINE, CANDIDATE, InfraFailure
+from runners.errors import BASELINE, CANDIDATE, Cancelled, InfraFailure
 from runners.harness.devices.neighbours import Neighbours
 from runners.harness.memory import staging
 from runners.harness.memory.arena import Arena
@@ -188,11 +189,15 @@ class Bench:
     at_once: bool = False
     objective: Objective = Objective.DEVICE
     neighbours: Neighbours = field(default_factory=Neighbours)
+    # The memory of the device that computes, 0 where it is not known.
+    device_bytes: int = 0
     _checked: CandidateProcess | None = None
     # What a call took of the device's memory beyond its arena, as the checked candidate claims.
     _call_bytes: int = 0
     _waiting: list[list[CandidateProcess]] = field(default_factory=list)
     _dismissed: list[CandidateProcess] = field(default_factory=list)
+    # Large sides that end beside the start of the next ones.
+    _ending: threading.Thread | None = None
 
     def for_checks(
         self, plan: Plan, artefact: Artefact, prepare: Callable[[], int]
@@ -245,6 +250,7 @@ class Bench:
         Raises CandidateFailure, InfraFailure, Cancelled.
         """
         timings = Timings({case.name: [] for case in self.cases}, self.objective)
+        self.make_room()
         if not self._waiting:
             self.start_ahead(plan, sides)
         size = self.arena_bytes(plan)
@@ -254,15 +260,45 @@ class Bench:
                 progress(f"session {number + 1} of {plan.sessions}")
                 if not waiting:
                     waiting = self._started(1, sides, size)
+                self._await_ending()
                 with self.neighbours.watched():
                     self.session(plan, waiting[0], timings)
-                if number == plan.sessions - 1:
+                is_last = number == plan.sessions - 1
+                if is_last:
                     at_end(waiting[0])
-                self.dismiss(waiting.pop(0))
+                self._retire(waiting.pop(0), size, is_last=is_last)
         finally:
+            self._await_ending()
             for started in waiting:
                 self.dismiss(started)
         return timings
+
+    def _retire(self, sides: list[CandidateProcess], size: int, *, is_last: bool) -> None:
+        """Dismiss the sides of a session that has ended. `size` is that of their arenas.
+
+        Ending large ones takes 0.3 s, during which the next ones start if the device has room for the arenas of both.
+        After the last session nobody waits: they end in `close`, or before anything else is measured.
+        """
+        if not (self.oracle.on_gpu and self._takes_much(size)):
+            self.dismiss(sides)
+        elif is_last:
+            self._dismissed += sides
+        elif 4 * size < self.device_bytes:
+            self._ending = threading.Thread(target=_close_together, args=(sides,))
+            self._ending.start()
+        else:
+            _close_together(sides)
+
+    def _await_ending(self) -> None:
+        if self._ending is not None:
+            self._ending.join()
+            self._ending = None
+
+    def make_room(self) -> None:
+        """End large sides that an earlier measurement left, since what follows needs their memory."""
+        large = [side for side in self._dismissed if self._takes_much(side.arena.size_bytes)]
+        self._dismissed = [side for side in self._dismissed if side not in large]
+        _close_together(large)
 
     def dismiss(self, sides: Sequence[CandidateProcess]) -> None:
         """Dismiss sides that are not needed any more.
@@ -406,6 +442,6 @@ def _close_together(sides: Sequence[CandidateProcess]) -> None:
 
 
 def _closed(side: CandidateProcess) -> None:
-    """Close a side whose oracle may be gone already."""
-    with suppress(InfraFailure):
+    """Close a side whose oracle may be gone already, or whose evaluation was cancelled."""
+    with suppress(InfraFailure, Cancelled):
         side.close()

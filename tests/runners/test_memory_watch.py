@@ -1,0 +1,76 @@
+"""Test the account of an evaluation's device memory, with a library that reports what the test says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from runners.errors import TooLarge
+from runners.harness.devices.device import Device
+from runners.harness.memory import usage
+from runners.harness.memory.usage import SAMPLE_S, MemoryWatch, Need
+
+GIB = 1 << 30
+TOTAL = 80 * GIB
+
+
+class Memory:
+    """Stand for the memory of a device."""
+
+    used = 0
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    shown = Memory()
+    library = SimpleNamespace(memory_bytes=lambda: (shown.used, TOTAL))
+    monkeypatch.setattr(usage, "nvml", lambda index: library)
+    monkeypatch.setattr(MemoryWatch, "_idle_bytes", {})
+    yield shown
+
+
+def watched(memory: Memory, *in_use: int) -> MemoryWatch:
+    """Watch an evaluation; `in_use` is what the device shows at its start and then during it."""
+    watch, (first, *others) = MemoryWatch(Device("cuda")), in_use
+    memory.used = first
+    with watch.watching():
+        for used in others:
+            memory.used = used
+            time.sleep(5 * SAMPLE_S)
+    return watch
+
+
+def test_a_peak_is_what_an_evaluation_took_beyond_what_others_hold(memory: Memory) -> None:
+    found = watched(memory, 3 * GIB, 10 * GIB, 4 * GIB).use
+    assert found is not None and found.peak_bytes == 7 * GIB and found.available_bytes == TOTAL
+
+
+def test_processes_that_an_earlier_evaluation_left_do_not_hide_the_peak(memory: Memory) -> None:
+    watched(memory, 1 * GIB, 20 * GIB)
+    found = watched(memory, 18 * GIB, 12 * GIB).use
+    assert found is not None and found.peak_bytes == 17 * GIB
+
+
+def test_what_the_reference_needs_is_told_apart_from_the_footprint(memory: Memory) -> None:
+    watch = watched(memory, 1 * GIB, 2 * GIB)
+    watch.check([Need(inputs=GIB, weights=GIB, outputs=GIB)])
+    watch.note_reference(10 * GIB)
+    assert watch.use is not None and watch.use.reference_bytes == 7 * GIB
+    watch.note_reference(2 * GIB)
+    assert watch.use.reference_bytes == 0
+
+
+def test_a_problem_larger_than_the_device_is_refused_with_both_figures(memory: Memory) -> None:
+    watch = watched(memory, 0)
+    with pytest.raises(TooLarge, match=r"93\.\d GiB of device memory, the device has 80\.0 GiB"):
+        watch.check([Need(inputs=30 * GIB, weights=0, outputs=10 * GIB + 500 * (1 << 20))])
+
+
+def test_without_a_library_there_are_no_figures() -> None:
+    watch = MemoryWatch(Device("cpu"))
+    with watch.watching():
+        pass
+    assert watch.use is None
