@@ -2,6 +2,7 @@
 run.
 
     python benchmarks/gpu_evaluation_cost.py --kernelbench PATH [--target sm_90] [--repeat 5]
+    python benchmarks/gpu_evaluation_cost.py --kernelbench PATH --official LayerNorm L2_12 …
 
 The problem is a softmax over rows, as KernelBench writes problems: `Model`, `get_inputs`. KernelBench judges a
 candidate by five correctness and a hundred timed trials in a fresh process (its published protocol, which times the
@@ -11,6 +12,10 @@ time is that of each tool's own entry. Builds are never taken from a cache; this
 week, is measured before. Clients of language models, which KernelBench's evaluation imports and does not use, are
 replaced by nothing where they are missing, to its advantage. PATH is a checkout of KernelBench; without it only our
 side is timed.
+
+With `--official`, the kernels of `benchmarks/agreement` whose names contain one of the words are evaluated on
+KernelBench's own problems at their published sizes, each once by both tools. Ours evaluates them one after another in a
+worker, every problem for the first time.
 """
 
 from __future__ import annotations
@@ -26,13 +31,16 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.kernelbench_agreement import BACKENDS, LANGUAGES, Kernel, problem_file, selected
 from benchmarks.kernelbench_evaluator import evaluate_in_process
 from runners.harness import evaluate
 from runners.harness.devices.device import device_for
 from runners.harness.oracle.pool import TrustedPool, pool
 from runners.job import Effort, JobSpec, Language, ProblemBundle, Source
+from runners.problems import load
 from runners.targets import target
 
+OFFICIAL_GOALS = {"triton": 1 / 2, "torch": 1 / 2, "cuda": 1 / 5}
 PROBLEM = """
 import torch
 import torch.nn as nn
@@ -106,9 +114,14 @@ def main() -> int:
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--candidates", nargs="+", default=["triton", "python", "cuda"], help="which of the three")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--official", nargs="+", metavar="NAME", help="parts of names of benchmarks/agreement")
     arguments = parser.parse_args()
+    if arguments.official and not arguments.kernelbench:
+        parser.error("--official needs --kernelbench")
     os.environ["KERNELSCI_STATE"] = tempfile.mkdtemp(prefix="cost-")
     print(f"A/A band first: {_ours_once(arguments.target, _native(), Language.CUDA, CUDA_BODY, -1):.1f} s")
+    if arguments.official:
+        return _official(arguments.kernelbench, arguments.target, arguments.official)
     pool_of(arguments.target).close()
     ours = _ours(arguments.target, arguments.candidates, arguments.repeat)
     theirs = _theirs(arguments.kernelbench, arguments.candidates) if arguments.kernelbench else {}
@@ -139,8 +152,6 @@ def pool_of(key: str) -> TrustedPool:
 
 def _native() -> ProblemBundle:
     """Return softmax_rows with the same single shape for its benchmark."""
-    from runners.problems import load
-
     bundle = load("softmax_rows")
     text = bundle.files["problem.toml"].replace("rows = 8192, cols = 8192", "rows = 4096, cols = 8192")
     for other in ("4096x1024", "128x131072"):
@@ -180,6 +191,37 @@ def _theirs_once(checkout: Path, text: str, backend: str) -> float:
         run = evaluate_in_process(checkout, PROBLEM, text, backend, Path(folder), look=False)
     print(f"theirs {backend}: {run.seconds:.1f} s {run.error[-600:]}", flush=True)
     return float("nan") if run.error else run.seconds
+
+
+def _official(checkout: Path, key: str, words: list[str]) -> int:
+    """Time both tools on KernelBench's own problems, print a table; 0 where every kind meets its goal."""
+    kernels = selected(words)
+    places = {kernel.key: problem_file(kernel.problem, checkout, None) for kernel in kernels}
+    ours = {kernel.key: _official_ours(kernel, places[kernel.key], key) for kernel in kernels}
+    pool_of(key).close()  # KernelBench finds a device of its own
+    shares: dict[str, list[float]] = {}
+    for kernel in kernels:
+        texts = places[kernel.key].read_text(), kernel.path.read_text()
+        with tempfile.TemporaryDirectory() as folder:
+            run = evaluate_in_process(checkout, *texts, BACKENDS[kernel.kind], Path(folder), look=False)
+        mine = ours[kernel.key]
+        if not run.error:
+            shares.setdefault(kernel.kind, []).append(mine / run.seconds)
+        words_of = run.error[-200:] or f"share {mine / run.seconds:.2f}"
+        print(f"{kernel.key:<48} ours {mine:6.1f} s, KernelBench {run.seconds:6.1f} s; {words_of}", flush=True)
+    for kind, found in shares.items():
+        print(f"{kind:<8} {len(found)} kernels: median share {median(found):.2f}, goal {OFFICIAL_GOALS[kind]:.2f}")
+    return int(any(median(found) > OFFICIAL_GOALS[kind] for kind, found in shares.items()) or not shares)
+
+
+def _official_ours(kernel: Kernel, place: Path, key: str) -> float:
+    source = Source(LANGUAGES[kernel.kind], kernel.path.read_text())
+    started = time.monotonic()
+    result = evaluate(JobSpec("cost", load(place), key, source, Effort.FULL))
+    seconds = time.monotonic() - started
+    stages = ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in result.stages)
+    print(f"ours {kernel.key}: {seconds:.1f} s, {result.status.value} {result.reasons} ({stages})", flush=True)
+    return seconds
 
 
 def _report(ours: dict[str, list[float]], theirs: dict[str, float]) -> int:
