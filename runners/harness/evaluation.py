@@ -193,6 +193,10 @@ class Evaluation:
         healthy, ending = False, _nothing
         try:
             oracle.listen(self._stages.cancel)
+            # Before the device is held: those that end hold it too, and may have to wait for somebody who is timed.
+            warm.await_endings()
+            if self._found.memory is not None:
+                self._found.memory.begin()
             with device.shared(self._stages.cancel) as waited_s:
                 self._stages.forgive(waited_s)
                 artefact = self._built(self.spec.candidate, problem, folder)

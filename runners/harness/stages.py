@@ -27,6 +27,10 @@ class Stages:
         """Exclude time spent waiting for the device from the limit."""
         self._started += waited_s
 
+    def has_time_for(self, seconds: float) -> bool:
+        """Return whether work of that length ends within the evaluation's limit."""
+        return time.monotonic() - self._started + seconds < self._limits.total_s
+
     def progress(self, stage: str, text: str) -> None:
         """Begin a step. Raises Cancelled, and CandidateFailure if the evaluation has taken too long."""
         if self.cancel is not None and self.cancel():

@@ -54,6 +54,18 @@ def test_processes_that_an_earlier_evaluation_left_do_not_hide_the_peak(memory: 
     assert found is not None and found.peak_bytes == 17 * GIB
 
 
+def test_what_an_earlier_evaluation_still_held_at_the_start_is_not_counted(memory: Memory) -> None:
+    watched(memory, 1 * GIB)
+    watch = MemoryWatch(Device("cuda"))
+    memory.used = 30 * GIB
+    with watch.watching():
+        memory.used = 4 * GIB
+        watch.begin()
+        memory.used = 9 * GIB
+        time.sleep(5 * SAMPLE_S)
+    assert watch.use is not None and watch.use.peak_bytes == 8 * GIB
+
+
 def test_what_the_reference_needs_is_told_apart_from_the_footprint(memory: Memory) -> None:
     watch = watched(memory, 1 * GIB, 2 * GIB)
     watch.check([Need(inputs=GIB, weights=GIB, outputs=GIB)])

@@ -24,7 +24,7 @@ class RecordedOracle:
     def listen(self, cancel: None) -> None:
         """Have nothing to wait for."""
 
-    def reset(self) -> None:
+    def rest(self) -> None:
         """Hold nothing."""
 
     def close(self) -> None:

@@ -129,6 +129,23 @@ def test_interval_contains_the_truth_about_as_often_as_it_says(
     assert hits >= 0.9 * 150
 
 
+@pytest.mark.parametrize(
+    ("sessions", "cases", "of_process", "of_case"),
+    [(3, 3, 0.01, 0.0), (3, 5, 0.01, 0.0), (5, 5, 0.01, 0.0), (3, 5, 0.0, 0.01), (3, 5, 0.0, 0.0)],
+)
+def test_a_process_that_differs_in_all_cases_is_not_averaged_out_by_many_cases(
+    sessions: int, cases: int, of_process: float, of_case: float
+) -> None:
+    source, hits, repeats = random.Random(7), 0, 100
+    for _ in range(repeats):
+        processes = [source.gauss(0.2, of_process) for _ in range(sessions)]
+        shifts = [[source.gauss(shift, of_case) for shift in processes] for _ in range(cases)]
+        seen = [[[source.gauss(shift, 0.004) for _ in range(4)] for shift in case] for case in shifts]
+        found = speedup(seen, source, resamples=150)
+        hits += found.low <= math.exp(0.2) <= found.high
+    assert hits >= 0.9 * repeats
+
+
 def test_more_spread_between_sessions_widens_the_interval() -> None:
     tight = [[0.1 + 0.001 * n for n in range(8)]] * 3
     spread = [[shift + 0.001 * n for n in range(8)] for shift in (0.0, 0.1, 0.2)]

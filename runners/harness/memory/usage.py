@@ -69,13 +69,20 @@ class MemoryWatch:
         self.total_bytes = 0
         self._need = Need(0, 0, 0)
         self._reference_bytes = 0
-        self._ended = threading.Event()
+        self._ended, self._sampling = threading.Event(), threading.Lock()
 
     def check(self, needs: list[Need]) -> None:
         """Remember the largest need. Raises TooLarge if the device has less memory than that."""
         self._need = max(needs, key=lambda need: need.needed, default=self._need)
         if self.total_bytes and self._need.needed > self.total_bytes:
             raise TooLarge(f"{too_large(self._need.needed, self.total_bytes)}")
+
+    def begin(self) -> None:
+        """Count from now on: what earlier evaluations took is given back."""
+        with self._sampling:
+            self._peak = 0
+        if self.total_bytes:
+            self._sample()
 
     def note_reference(self, held_bytes: int) -> None:
         """Note the most memory that the tensors of the reference's process took.
@@ -113,11 +120,13 @@ class MemoryWatch:
             self._sample()
 
     def _sample(self) -> bool:
-        try:
-            used, self.total_bytes = nvml(self._device.index).memory_bytes()
-        except NvmlError:
-            return False
-        self._peak = max(self._peak, used)
+        # A figure that was read before `begin` must not be noted after it.
+        with self._sampling:
+            try:
+                used, self.total_bytes = nvml(self._device.index).memory_bytes()
+            except NvmlError:
+                return False
+            self._peak = max(self._peak, used)
         return True
 
 

@@ -152,6 +152,10 @@ class OracleClient:
         self._bump.next_offset = 0
         self.ask({"op": "forget"})
 
+    def rest(self) -> None:
+        """Forget every content until the next evaluation."""
+        self.reset()
+
     def close(self) -> None:
         """Close the connection; the child ends by itself, and so does a process that only it was forked from."""
         self._peer.close()
@@ -188,6 +192,11 @@ class GpuOracleClient(OracleClient):
     def __init__(self, zygote: Zygote, kind: str, flush_bytes: int, *, is_alone: bool = False) -> None:
         super().__init__(zygote, reference_bytes=1, is_alone=is_alone)
         self._kind, self._flush_bytes = kind, flush_bytes
+
+    def rest(self) -> None:
+        """Forget every content, and give back the device memory that torch would keep for later."""
+        self.reset()
+        self.ask({"op": "rest"})
 
     def held_bytes(self) -> int:
         """Return the most device memory that the oracle's own tensors have taken so far, arenas left out."""

@@ -61,7 +61,8 @@ class GpuOracle(Oracle):
         super().__init__(DeviceBytes(0))
         self._answers |= {
             "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
-            "keep": self._keep, "digest": self._digest, "drop": self._drop, "held": self._held, "close": self._close,
+            "keep": self._keep, "digest": self._digest, "drop": self._drop, "held": self._held, "rest": self._rest,
+            "close": self._close,
         }  # fmt: skip
 
     def _arena(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -214,6 +215,10 @@ class GpuOracle(Oracle):
 
     def _held(self, question: dict[str, Any]) -> dict[str, Any]:
         return {"bytes": torch.cuda.max_memory_allocated()}
+
+    def _rest(self, question: dict[str, Any]) -> dict[str, Any]:
+        torch.cuda.empty_cache()
+        return {}
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         answer = super()._judge(question)

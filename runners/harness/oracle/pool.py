@@ -93,7 +93,7 @@ class TrustedPool:
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take back an oracle that survived its evaluation."""
         oracle.listen(None)
-        oracle.reset()
+        oracle.rest()
         with self._lock:
             spare = self._oracles.pop(bundle.content_hash, None)
             self._oracles[bundle.content_hash] = oracle
@@ -107,6 +107,10 @@ class TrustedPool:
         """End processes in the background, while no job is timed."""
         self._closing = [future for future in self._closing if not future.done()]
         self._closing.append(self._reaper.submit(self._close_undisturbing, close))
+
+    def await_endings(self) -> None:
+        """Wait until the processes of earlier evaluations have given their memory back."""
+        wait(self._closing)
 
     def _close_undisturbing(self, close: Callable[[], None]) -> None:
         with self._device.shared():

@@ -25,7 +25,9 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # its own device time though its reference cannot.
 # 2.5: on a GPU the referee's clock of a held call no longer contains the process's waking, nor copies that keep outputs
 # from being overwritten.
-HARNESS_VERSION = "2.6"
+# 2.6: memory at its peak is no longer read against what stood ready when an evaluation began.
+# 2.7: intervals over several cases count a session once; a small difference needs more sessions.
+HARNESS_VERSION = "2.7"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

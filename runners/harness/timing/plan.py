@@ -18,7 +18,8 @@ class Plan:
     `units` it ends once the standard error of its log-ratio is below `precision` (for call time below
     `call_precision`), or `case_s` seconds have passed. `block_us` is the wanted length of a block, `most_calls` the
     most calls in it. `content_bytes` limits fresh contents per session and case on a CPU, `arena_bytes` the contents
-    of one request on a GPU (0 on a CPU). `checks` timed calls are judged.
+    of one request on a GPU (0 on a CPU). `checks` timed calls are judged. `more_sessions` are added where a small
+    difference is claimed.
     """
 
     sessions: int
@@ -32,10 +33,15 @@ class Plan:
     call_precision: float = 0.01
     case_s: float = 1.0
     arena_bytes: int = 0
+    more_sessions: int = 0
 
     def on_gpu(self) -> Plan:
         """Return the plan for a GPU, where calls are short and contents are made on the device."""
         return replace(self, most_calls=max(16, self.most_calls), arena_bytes=512 << 20)
+
+    def continued(self) -> Plan:
+        """Return the plan for the sessions that are added."""
+        return replace(self, sessions=self.more_sessions, more_sessions=0)
 
     def calls(self, content: Content) -> int:
         """Return the most calls of a smaller block, by the memory that their contents take."""
@@ -62,7 +68,7 @@ class Plan:
 
 
 QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1, least_units=2)
-FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
+FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20, more_sessions=2)
 CONFIRM = Plan(
     sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30, least_units=6, precision=0.0015,
     case_s=2.0,

@@ -244,12 +244,13 @@ class Bench:
         sides: Sides,
         progress: Callable[[str], None],
         at_end: Callable[[list[CandidateProcess]], None] = lambda sides: None,
+        timings: Timings | None = None,
     ) -> Timings:
         """Run all sessions of a plan; `at_end` is called with the sides of the last one.
 
-        Raises CandidateFailure, InfraFailure, Cancelled.
+        Earlier `timings` of the same sides are continued. Raises CandidateFailure, InfraFailure, Cancelled.
         """
-        timings = Timings({case.name: [] for case in self.cases}, self.objective)
+        timings = timings or Timings({case.name: [] for case in self.cases}, self.objective)
         self.make_room()
         if not self._waiting:
             self.start_ahead(plan, sides)
