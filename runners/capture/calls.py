@@ -12,6 +12,8 @@ from runners.export.runtime.structure import memory_order
 
 # Obstacles of calls that compute nothing from anything, which no ranking shows.
 NOTHING, NO_INPUT = "returns no tensor", "takes no tensor"
+# It converts types on the way, and the guard of exported kernels leaves such calls to torch.
+AUTOCAST = "runs under autocast, where kernels are not called; convert the model to the type instead"
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,9 @@ def _assert_same(call: Call, mine: list[torch.Tensor], theirs: list[torch.Tensor
         t.permute(list(note.order)) if note.order is not None else t
         for t, note in zip(theirs, call.outputs, strict=True)
     ]
+    for ours, note in zip(mine, call.outputs, strict=True):
+        if (found := str(ours.dtype).removeprefix("torch.")) != note.dtype:
+            raise ExtractionError(f"returned {note.dtype} in the program and {found} when called again")
     for ours, other in zip(mine, stored, strict=True):
         if ours.dtype != other.dtype or ours.shape != other.shape:
             raise ExtractionError("the extracted code returns other tensors than the original")

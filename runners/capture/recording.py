@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from runners.capture.calls import NO_INPUT, NOTHING, Call, note_of
+from runners.capture.calls import AUTOCAST, NO_INPUT, NOTHING, Call, note_of
 from runners.capture.samples import sample_of
 from runners.export.runtime.patching import owner_of
 from runners.export.runtime.structure import UnplainError, configuration, key_of, split
@@ -135,8 +135,12 @@ class Recorder:
         config, state = self._description(what) if is_module else (None, {})
         if config is None and is_module:
             obstacle = "too large to be one kernel"
+        device = tensors[0].device if tensors else torch.device("cpu")
+        casts = torch.is_autocast_enabled(device.type)
+        if casts:
+            obstacle = obstacle or AUTOCAST
         notes = tuple(note_of(tensor) for tensor in tensors)
-        key = (path, key_of(form), notes, config, tuple(state.items()))
+        key = (path, key_of(form), notes, config, tuple(state.items()), casts)
         call = self.calls.get(key)
         if call is None:
             if len(self.calls) >= MOST_CALLS:
@@ -152,7 +156,7 @@ class Recorder:
                 module=what if is_module else None,
                 function=None if is_module else what,
                 state=state,
-                device=str(tensors[0].device) if tensors else "cpu",
+                device=str(device),
                 obstacle=obstacle or ("" if is_module else _unreachable(what, path)),
             )
         call.inside.update(self._stack)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runners.capture.drafting import MOST_LINES, CaptureError, Written, chosen, drafts_of, write
 from runners.capture.extraction import ExtractionError
-from runners.capture.ranking import Row, ranked, table
+from runners.capture.ranking import LEAST_SHARE, Row, ranked, table
 from runners.capture.recording import Recorder
 
 
@@ -49,7 +49,7 @@ class Captured:
                 if wanted:
                     raise CaptureError(f"{row.title} cannot become a problem: {error}") from error
         if not self.written:
-            reasons = "; ".join(self.refused) or "no call takes as much as a hundredth of the time"
+            reasons = "; ".join(self.refused) or self._why_none()
             raise CaptureError(f"nothing was written: {reasons}")
         return self.written
 
@@ -59,6 +59,12 @@ class Captured:
                 "the program called no function of torch that computes: is its work in another process or thread, "
                 "under torch.compile, or behind a condition that was not met?"
             )
+
+    def _why_none(self) -> str:
+        """Return why no row was even tried."""
+        if any(row.share >= LEAST_SHARE for row in self.rows):
+            return "of the calls that cost time none can become a problem; the table has the reasons"
+        return "no call takes as much as a hundredth of the time"
 
     def _name_for(self, row: Row, folder: Path) -> str:
         """Return a name for the problem that neither the folder nor an importable module has."""

@@ -149,6 +149,33 @@ def test_what_no_kernel_may_do_is_said(module: nn.Module, given: tuple[Any, ...]
     assert told in obstacle(lambda: module(torch.randn(8, 8), *given), type(module).__name__)
 
 
+def test_calls_under_autocast_are_not_captured_and_the_same_outside_it_are(tmp_path: Path) -> None:
+    model, x = Scaled(16), torch.randn(8, 16)
+
+    def run() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(x)
+            torch.nn.functional.linear(x, x)
+            with torch.autocast("cpu", enabled=False):
+                model(x + 1)
+        model(x)
+
+    found = captured(run)
+    told = {row.obstacle for row in found.rows if row.title.endswith(("linear", "Scaled"))}
+    assert any("runs under autocast" in one for one in told) and "" in told
+    (written,) = found.write(tmp_path, wanted=["Scaled"])
+    assert written.row.calls[0].count == 2
+
+
+def test_a_program_whose_costly_calls_all_have_an_obstacle_is_told_where_the_reasons_are(tmp_path: Path) -> None:
+    def run() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            Scaled(16)(torch.randn(8, 16))
+
+    with pytest.raises(CaptureError, match="none can become a problem; the table has the reasons"):
+        captured(run).write(tmp_path)
+
+
 class Added(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x) + y
