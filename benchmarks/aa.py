@@ -7,6 +7,7 @@ Without `--problems` a native seed is compared with itself, `--pairs` times. Wit
 directories, or any format that can be imported), the reference of each problem is evaluated as a candidate against
 itself, by the same way as every candidate: nothing of the harness is left out. Results are appended to `--out`, a JSON
 object a line, and problems that it holds already are left out, so that a long list can be done in several calls.
+Several processes, each with a GPU of its own, share a list where all are given the same folder with `--claims`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where to append results of --problems")
     parser.add_argument("--budget-s", type=float, default=math.inf, help="start no problem after so many seconds")
     parser.add_argument("--seed", type=int, help="shuffle the problems, so that a budget leaves a fair sample")
+    parser.add_argument("--claims", type=Path, metavar="FOLDER", help="share the list with other processes")
     parser.add_argument("--fresh-floor", action="store_true", help="measure the noise floor again")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -84,12 +86,23 @@ def _problems(arguments: argparse.Namespace, here: Target) -> int:
             break
         if path.stem in known or time.monotonic() - started > arguments.budget_s:
             continue
+        if arguments.claims and not _claimed(arguments.claims, path.stem):
+            continue
         row = known[path.stem] = _evaluated(path, here)
         failures = 0 if row.get("speedup") else failures + 1
         with out.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(_line(row), flush=True)
     return _conclusion(list(known.values()))
+
+
+def _claimed(folder: Path, problem: str) -> bool:
+    """Return whether the problem is this process's: whoever makes its folder first has it."""
+    try:
+        (folder / problem).mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _rows(out: Path) -> Iterator[dict[str, Any]]:
