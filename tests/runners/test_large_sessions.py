@@ -106,3 +106,33 @@ def test_what_the_last_session_left_ends_before_anything_else_is_measured() -> N
     one.measure(FULL, {}, lambda text: None)
     one.measure(FULL, {}, lambda text: None)
     assert story.index("end 3") < story.index("start 4")
+
+
+class Built:
+    """Stand for an artefact."""
+
+    scratch, kind = "", "library"
+
+
+class StartedTogether(Bench):
+    """Note how many sessions are started together."""
+
+    def arena_bytes(self, plan: Any) -> int:
+        return 1 << 20
+
+    def _started(self, sessions: int, sides: Any, size: int) -> Any:
+        return [[] for _ in range(sessions)]
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "sessions"), [(8 << 30, 0), (80 << 30, FULL.sessions), (0, FULL.sessions)]
+)
+def test_on_a_small_device_sessions_start_one_after_the_other(device_bytes: int, sessions: int) -> None:
+    anything: Any = None
+    oracle: Any = Gpu()
+    sides: Any = {"candidate": Built(), "baseline": Built()}
+    one = StartedTogether(
+        anything, anything, oracle, [], anything, Limits(), random.Random(1), None, device_bytes=device_bytes
+    )
+    one.start_ahead(FULL, sides)
+    assert len(one._waiting) == sessions

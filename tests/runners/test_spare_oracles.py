@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from runners.harness.devices.capacity import Standing, limits_for
 from runners.harness.devices.device import Device
 from runners.harness.oracle import pool as pool_module
-from runners.harness.oracle.pool import MOST_ORACLES, SPARES, TrustedPool
+from runners.harness.oracle.pool import TrustedPool
 from runners.problems import load
+
+SPARES, MOST_ORACLES = Standing().spares, Standing().oracles
+GIB = 1 << 30
 
 
 class RecordedOracle:
@@ -157,3 +161,26 @@ def test_an_oracle_too_many_ends_in_the_background_and_while_nobody_times(
             gpu_pool.give_back(replace(bundle, entry=f"{number}.py"), lent)
         assert not any(oracle.closed.wait(0.05) for oracle in oracles)
     assert oracles[0].closed.wait(10.0) and not any(oracle.closed.is_set() for oracle in oracles[1:])
+
+
+def test_a_large_device_holds_as_many_ready_as_one_whose_memory_is_not_known() -> None:
+    usual = Standing()
+    for memory_bytes in (80 * GIB, 141 * GIB):
+        found = limits_for(memory_bytes)
+        assert (found.oracles, found.spares, found.workers) == (usual.oracles, usual.spares, usual.workers)
+        assert found.sides >= 9  # three sessions of candidate, baseline and parent
+    assert limits_for(0) == usual
+
+
+@pytest.mark.parametrize("gib", [4, 6, 8, 12, 16, 24, 40, 48])
+def test_what_stands_ready_takes_a_small_share_of_a_small_device(gib: int) -> None:
+    found = limits_for(gib * GIB)
+    ready = found.oracles + found.spares + found.workers
+    assert found.oracles >= 1 and ready * 600 * (1 << 20) <= max(600 * (1 << 20), 0.15 * gib * GIB)
+    assert found.sides <= 0.15 * gib * 1024 / 600
+
+
+def test_a_small_device_keeps_fewer_oracles(no_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "standing", lambda device: limits_for(8 * GIB))
+    pool = TrustedPool(Device("cuda"))
+    assert taken_from(pool) and not pool._spares

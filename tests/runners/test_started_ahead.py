@@ -31,7 +31,7 @@ class Made:
 
 
 def queue(start: Callable[[threading.Event], Made]) -> WarmPool[Made]:
-    return WarmPool("test", start, lambda made: made.alive, Made.close)
+    return WarmPool("test", start, lambda made: made.alive, Made.close, 12)
 
 
 class Deaf(Peer):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runners.errors import TooLarge
+from runners.harness.devices.capacity import CONTEXT_BYTES
 from runners.harness.devices.device import Device
 from runners.harness.devices.nvml import NvmlError, nvml
 from runners.harness.memory.contents import Content, Setups
@@ -16,8 +17,6 @@ from runners.job import MemoryUse
 
 # Memory is allocated and freed within a call, so a peak lasts only milliseconds.
 SAMPLE_S = 0.01
-# What a driver, torch and its libraries take of the device in one process.
-CONTEXT_BYTES = 600 << 20
 # The oracle and two sides.
 PROCESSES = 3
 GIB = 1 << 30

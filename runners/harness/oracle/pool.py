@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from runners.harness.devices.capacity import standing
 from runners.harness.devices.device import Device
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.confinement import oracle_policy, shares_process
@@ -19,17 +20,15 @@ from runners.harness.oracle.zygote import Zygote
 from runners.harness.processes.warm_workers import WarmWorkers
 from runners.job import ProblemBundle
 
-# Each oracle is a process that holds its problem's weights.
-MOST_ORACLES = 4
-# Each starts for five seconds, and is paused for half of every evaluation: one alone was not ready for the next.
-SPARES = 2
-
 
 class TrustedPool:
     """Lend oracles of one device and take them back. Threads may share a pool; a fork may not."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        # Each kept oracle holds its problem's weights. A spare starts for five seconds, and is paused for half of every
+        # evaluation: one alone was not ready for the next.
+        self._standing = standing(device)
         self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
@@ -98,7 +97,7 @@ class TrustedPool:
             spare = self._oracles.pop(bundle.content_hash, None)
             self._oracles[bundle.content_hash] = oracle
             dropped = [spare] if spare else []
-            while len(self._oracles) > MOST_ORACLES:
+            while len(self._oracles) > self._standing.oracles:
                 dropped.append(self._oracles.popitem(last=False)[1])
         for client in dropped:
             self.afterwards(client.close)
@@ -127,7 +126,7 @@ class TrustedPool:
                 self._starting = self._starter.submit(self._fill_spares)
 
     def _fill_spares(self) -> None:
-        while len(self._spares) < SPARES:
+        while len(self._spares) < self._standing.spares:
             spare = self._new_oracle()
             with self._lock:
                 self._spares.append(spare)

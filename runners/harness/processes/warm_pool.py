@@ -15,8 +15,6 @@ from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
-# Each holds torch in memory, so their number is limited.
-MOST = 12
 # Long, because a start stands still while somebody is timing.
 START_S = 600.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
@@ -30,7 +28,7 @@ class WarmPool(Generic[Started]):
     """Start processes in the background. Threads may share a pool.
 
     `start` is given an event that is set once an evaluation waits for the process that it makes. `alive` says whether
-    a process is still of use, `close` ends it.
+    a process is still of use, `close` ends it. At most `most` stand ready, since each holds torch in memory.
     """
 
     def __init__(
@@ -39,12 +37,13 @@ class WarmPool(Generic[Started]):
         start: Callable[[threading.Event], Started],
         alive: Callable[[Started], bool],
         close: Callable[[Started], None],
+        most: int,
     ) -> None:
-        self._start, self._alive, self._close = start, alive, close
+        self._start, self._alive, self._close, self._most = start, alive, close, most
         self._lock = threading.Lock()
         self._ready: deque[tuple[Future[Started], threading.Event]] = deque()
         self._evaluations = 0
-        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix=name)
+        self._threads = ThreadPoolExecutor(max(1, most), thread_name_prefix=name)
 
     def take(self) -> Started | None:
         """Return the first process that is ready, else the one started first, or None if none is alive."""
@@ -74,7 +73,7 @@ class WarmPool(Generic[Started]):
         one may end before a process is ready.
         """
         with self._lock:
-            count = min(needed if self._evaluations == 0 else 3 * needed, MOST)
+            count = min(needed if self._evaluations == 0 else 3 * needed, self._most)
             self._evaluations += 1
             for _ in range(count - len(self._ready)):
                 wanted = threading.Event()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from runners.harness.devices.capacity import standing
 from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.participant import candidate_policy, thread_count
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
@@ -43,7 +44,13 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
     with_triton = False
 
     def __init__(self, device: Device) -> None:
-        super().__init__("warm-workers", self._started, lambda worker: worker.process.alive, SandboxedWorker.close)
+        super().__init__(
+            "warm-workers",
+            self._started,
+            lambda worker: worker.process.alive,
+            SandboxedWorker.close,
+            standing(device).workers,
+        )
         self._device = device
         self._guard, self._changed = threading.Lock(), threading.Event()
         self._starting: dict[threading.Event, SandboxedWorker] = {}

@@ -14,6 +14,7 @@ from statistics import fmean, median, mode
 
 from runners.backends.base import Artefact
 from runners.errors import BASELINE, CANDIDATE, Cancelled, InfraFailure
+from runners.harness.devices.capacity import limits_for
 from runners.harness.devices.neighbours import Neighbours
 from runners.harness.memory import staging
 from runners.harness.memory.arena import Arena
@@ -229,10 +230,12 @@ class Bench:
         """Start the sides of all sessions of a plan, for `measure` to take. Raises CandidateFailure, InfraFailure.
 
         They stand idle, so that no process imports torch during timing. Nothing is started if that takes much memory,
-        or if the processes of a side have to take turns (see `Artefact.scratch`).
+        if the device is small for so many processes, or if those of a side have to take turns (see `Artefact.scratch`).
         """
         size = self.arena_bytes(plan)
         if self._takes_much(size) or any(artefact.scratch for artefact in sides.values()):
+            return
+        if plan.sessions * len(sides) > limits_for(self.device_bytes).sides:
             return
         self._waiting = self._started(plan.sessions, sides, size)
         if self.at_once and any(artefact.kind == "module" for artefact in sides.values()):
@@ -304,9 +307,11 @@ class Bench:
     def dismiss(self, sides: Sequence[CandidateProcess]) -> None:
         """Dismiss sides that are not needed any more.
 
-        On a GPU, where closing its context takes a process a tenth of a second, small ones stand still until `close`.
+        On a GPU, where closing its context takes a process a tenth of a second, small ones stand still until `close`,
+        as many as the device has room for.
         """
-        if self.oracle.on_gpu and not any(self._takes_much(side.arena.size_bytes) for side in sides):
+        fit = len(self._dismissed) + len(sides) <= limits_for(self.device_bytes).sides
+        if self.oracle.on_gpu and fit and not any(self._takes_much(side.arena.size_bytes) for side in sides):
             self._dismissed += sides
         else:
             _close_together(sides)

@@ -1,0 +1,57 @@
+"""Say how many processes may stand ready on a device.
+
+Each takes half a gigabyte of the device's memory by having opened it, whatever it computes. On a device of 80 GiB
+twenty of them spare every evaluation seconds; on one of 8 GiB they would leave no room for kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runners.harness.devices.device import Device
+from runners.harness.devices.nvml import NvmlError, nvml
+
+# What a driver, torch and its libraries take of the device in one process.
+CONTEXT_BYTES = 600 << 20
+# The share of the device's memory that all processes together may take before any computes.
+STANDING_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Limit the processes that stand ready on a device.
+
+    `oracles` are kept from earlier problems, `spares` wait for new ones, `workers` wait for candidates, and `sides` are
+    those of all sessions that are started together.
+    """
+
+    oracles: int = 4
+    spares: int = 2
+    workers: int = 12
+    sides: int = 1000
+
+
+def standing(device: Device) -> Standing:
+    """Return the limits for a device: the usual ones if it is large, or if nothing tells how large it is."""
+    return limits_for(_memory_bytes(device))
+
+
+def limits_for(memory_bytes: int) -> Standing:
+    """Return the limits for that much memory; 0 if it is not known."""
+    usual = Standing()
+    if not memory_bytes:
+        return usual
+    most = int(STANDING_SHARE * memory_bytes / CONTEXT_BYTES)
+    oracles = max(1, min(usual.oracles, most // 5))
+    spares = min(usual.spares, most // 6)
+    return Standing(oracles, spares, max(0, min(usual.workers, most - oracles - spares)), most)
+
+
+def _memory_bytes(device: Device) -> int:
+    """Return the memory of an NVIDIA device in bytes, 0 for any other and without the library."""
+    if device.kind != "cuda":
+        return 0
+    try:
+        return nvml(device.index).memory_bytes()[1]
+    except NvmlError:
+        return 0
