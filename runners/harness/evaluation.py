@@ -194,7 +194,7 @@ class Evaluation:
         try:
             oracle.listen(self._stages.cancel)
             # Before the device is held: those that end hold it too, and may have to wait for somebody who is timed.
-            warm.await_endings()
+            self._stages.forgive(warm.await_endings())
             if self._found.memory is not None:
                 self._found.memory.begin()
             with device.shared(self._stages.cancel) as waited_s:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -107,9 +108,11 @@ class TrustedPool:
         self._closing = [future for future in self._closing if not future.done()]
         self._closing.append(self._reaper.submit(self._close_undisturbing, close))
 
-    def await_endings(self) -> None:
-        """Wait until the processes of earlier evaluations have given their memory back."""
+    def await_endings(self) -> float:
+        """Wait until the processes of earlier evaluations have given their memory back. Return the seconds waited."""
+        started = time.monotonic()
         wait(self._closing)
+        return time.monotonic() - started
 
     def _close_undisturbing(self, close: Callable[[], None]) -> None:
         with self._device.shared():
