@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,6 @@ from runners.export.runtime.structure import memory_order
 
 # Obstacles of calls that compute nothing from anything, which no ranking shows.
 NOTHING, NO_INPUT = "returns no tensor", "takes no tensor"
-# It converts types on the way, and the guard of exported kernels leaves such calls to torch.
-AUTOCAST = "runs under autocast, where kernels are not called; convert the model to the type instead"
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Call:
     `form` describes the arguments without tensors, `result` what came back. `state` names the module's parameters and
     buffers that are passed to a kernel. `obstacle` says why this cannot become a problem, empty if it can. `inside`
     holds the keys of calls that contained it. `also` lists calls that compute the same under another configuration,
-    such as the other layers of a model.
+    such as the other layers of a model. `autocast` is the type to which torch converted on the way, empty without.
     """
 
     kind: str
@@ -65,6 +64,7 @@ class Call:
     obstacle: str = ""
     inside: set[int] = field(default_factory=set)
     device: str = "cpu"
+    autocast: str = ""
     also: list[Call] = field(default_factory=list)
 
     @property
@@ -77,7 +77,14 @@ class Call:
         """Return what calls have in common that may become one problem at several shapes."""
         notes = (*self.inputs, *self.state.values(), *self.outputs)
         layout = tuple((note.dtype, len(note.shape), note.order) for note in notes)
-        return self.kind, self.path, tuple(self.state), self.names, layout
+        return self.kind, self.path, tuple(self.state), self.names, layout, self.autocast
+
+    @property
+    def casting(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch converts types as it did in the call."""
+        if not self.autocast:
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=getattr(torch, self.autocast))
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -52,7 +52,7 @@ def extract(call: Call, names: Sequence[str]) -> Code:
 
 def original(call: Call, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Run the captured operator or module itself on other tensors: inputs first, then the state."""
-    with torch.no_grad():
+    with torch.no_grad(), call.casting:
         return _called(call, values)
 
 
@@ -72,7 +72,7 @@ def _concrete(call: Call) -> torch.fx.Graph:
     device = next((p.device for p in call.module.parameters()), None) if call.module is not None else None
     values = [torch.zeros(note.shape, dtype=getattr(torch, note.dtype), device=device) for note in notes]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), call.casting:
             traced = make_fx(lambda *given: _called(call, given), pre_dispatch=True)(*values)
     except Exception as error:  # the module's own code runs here
         raise ExtractionError(

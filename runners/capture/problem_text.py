@@ -103,7 +103,9 @@ def computation_text(draft: Draft) -> str:
     called = (
         "_compute_0" if any_shape else f"({', '.join(f'_compute_{n}' for n in range(len(distinct)))},)[_AT[shapes]]"
     )
-    lines.append(f"    results = {called}({given})")
+    if cast := draft.first.autocast:
+        lines.append(f"    with torch.autocast({draft.names[0]}.device.type, dtype=torch.{cast}):")
+    lines.append(f"    {'    ' if cast else ''}results = {called}({given})")
     stored = [f"results[{n}]{_stored(note)}" for n, note in enumerate(draft.first.outputs)]
     lines.append(f"    return {stored[0] if len(stored) == 1 else ', '.join(stored)}")
     return "\n\n".join([*functions, f"def reference({given}):\n" + "\n".join(lines) + "\n"])
@@ -142,6 +144,7 @@ def toml_text(draft: Draft, checked: Checked, benchmarks: Sequence[bool], flops:
         f"captured_from = {_quoted(draft.program)}",
         f"share_of_time = {draft.share:.4f}",
         f"calls = {sum(call.count for call in draft.calls)}",
+        *([f"autocast = {_quoted(draft.first.autocast)}"] if draft.first.autocast else []),
         "",
     ]
     for name in (*draft.names, *draft.outputs):
@@ -194,6 +197,11 @@ def description_text(draft: Draft, checked: Checked, left_out: Sequence[str]) ->
         "Inputs of the distribution `captured` have the quantiles of those in the program; small integers are "
         "the program's own. Parameters of a module are inputs like all others."
     )
+    if draft.first.autocast:
+        lines.append(
+            f"\nThe program calls it under autocast to {draft.first.autocast}, and so does the reference: a kernel "
+            "takes the inputs as they are and returns what autocast returned."
+        )
     if not checked.wide:
         lines.append("\nThe reference does not run in float64, so results are compared with its own precision.")
     return "\n".join([*lines, *(f"\n{sentence}" for sentence in left_out), ""])

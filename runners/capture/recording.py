@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from runners.capture.calls import AUTOCAST, NO_INPUT, NOTHING, Call, note_of
+from runners.capture.calls import NO_INPUT, NOTHING, Call, note_of
 from runners.capture.samples import sample_of
+from runners.export.runtime.kernel import autocast_type
 from runners.export.runtime.patching import owner_of
 from runners.export.runtime.structure import UnplainError, configuration, key_of, split
 
@@ -136,11 +137,9 @@ class Recorder:
         if config is None and is_module:
             obstacle = "too large to be one kernel"
         device = tensors[0].device if tensors else torch.device("cpu")
-        casts = torch.is_autocast_enabled(device.type)
-        if casts:
-            obstacle = obstacle or AUTOCAST
+        autocast = autocast_type(device.type)
         notes = tuple(note_of(tensor) for tensor in tensors)
-        key = (path, key_of(form), notes, config, tuple(state.items()), casts)
+        key = (path, key_of(form), notes, config, tuple(state.items()), autocast)
         call = self.calls.get(key)
         if call is None:
             if len(self.calls) >= MOST_CALLS:
@@ -157,6 +156,7 @@ class Recorder:
                 function=None if is_module else what,
                 state=state,
                 device=str(device),
+                autocast=autocast,
                 obstacle=obstacle or ("" if is_module else _unreachable(what, path)),
             )
         call.inside.update(self._stack)

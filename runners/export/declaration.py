@@ -37,6 +37,7 @@ def declaration(problem: Problem, source: Source, target: str, result: JobResult
         "flags": [] if language in PYTHON else _flags(source),
         "arguments": [{"name": a.name, "role": _role(a), "dtype": a.dtype} for a in arguments],
         "cases": [_case(problem, arguments, case, result) for case in covered(problem, target)],
+        **({"autocast": problem.autocast} if problem.autocast else {}),
     }
 
 

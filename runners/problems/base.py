@@ -194,6 +194,7 @@ class Problem(ABC):
     torch_policy: TorchPolicy = TorchPolicy.FLAG
     languages: tuple[Language, ...]
     arguments: tuple[Argument, ...] = ()
+    autocast: str = ""  # the type to which torch.autocast converts in the program that it was captured from
     symbol: str = ""
     entry_point: str = "custom_kernel"
     seeds: tuple[Seed, ...] = ()

@@ -149,31 +149,44 @@ def test_what_no_kernel_may_do_is_said(module: nn.Module, given: tuple[Any, ...]
     assert told in obstacle(lambda: module(torch.randn(8, 8), *given), type(module).__name__)
 
 
-def test_calls_under_autocast_are_not_captured_and_the_same_outside_it_are(tmp_path: Path) -> None:
-    model, x = Scaled(16), torch.randn(8, 16)
+def test_calls_under_autocast_become_a_problem_of_their_own_that_converts_like_them(tmp_path: Path) -> None:
+    model, x = nn.Linear(16, 24), torch.randn(8, 16)
 
     def run() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             model(x)
-            torch.nn.functional.linear(x, x)
-            with torch.autocast("cpu", enabled=False):
-                model(x + 1)
         model(x)
 
     found = captured(run)
-    told = {row.obstacle for row in found.rows if row.title.endswith(("linear", "Scaled"))}
-    assert any("runs under autocast" in one for one in told) and "" in told
-    (written,) = found.write(tmp_path, wanted=["Scaled"])
-    assert written.row.calls[0].count == 2
+    rows = {row.calls[0].autocast: row for row in found.rows if row.title.endswith("Linear")}
+    assert set(rows) == {"", "bfloat16"} and not any(row.obstacle for row in rows.values())
+    written = found.write(tmp_path, wanted=[str(1 + found.rows.index(row)) for row in rows.values()])
+    problems = {(read := open_bundle(load(one.folder))).autocast: read for one in written}
+    types = {cast: [a.dtype for a in read.arguments if a.shape] for cast, read in problems.items()}
+    assert types == {"": ["float32"] * 4, "bfloat16": ["float32"] * 3 + ["bfloat16"]}
+    assert problems["bfloat16"].tolerance("bfloat16").rtol == 2e-2
+
+
+@pytest.mark.parametrize("kind", ["linear", "GELU"])
+def test_a_problem_captured_under_autocast_is_evaluated_like_any_other(tmp_path: Path, kind: str) -> None:
+    part: nn.Module = nn.Linear(32, 32) if kind == "linear" else nn.GELU()
+
+    def run() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.nn.functional.linear(part(torch.randn(8, 32)), torch.ones(32, 32))
+
+    problem = problem_of(tmp_path, run, kind)
+    (case, *_) = problem.cases("cpu", Purpose.TEST)
+    inputs = problem.make_inputs(case, 1, "captured")
+    own, exact = problem.reference(inputs), problem.expected(inputs)
+    assert exact[0].dtype is torch.float64
+    torch.testing.assert_close(own[0].double(), exact[0], rtol=0.03, atol=0.3)
 
 
 def test_a_program_whose_costly_calls_all_have_an_obstacle_is_told_where_the_reasons_are(tmp_path: Path) -> None:
-    def run() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            Scaled(16)(torch.randn(8, 16))
-
+    x = torch.randn(64, 64)
     with pytest.raises(CaptureError, match="none can become a problem; the table has the reasons"):
-        captured(run).write(tmp_path)
+        captured(lambda: [x.add_(1) for _ in range(20)]).write(tmp_path)
 
 
 class Added(nn.Module):
@@ -323,6 +336,57 @@ def test_a_kernel_returns_to_the_program_that_it_came_from(
     code, report = endtoend(script, package)
     assert code == 0 and report["agrees"] and report["calls"] == {"scaled": 2} and report["results"] == 2
     assert "the kernel served 2 calls" in capsys.readouterr().out
+
+
+CASTING = """
+import sys
+
+import torch
+import torch.nn as nn
+
+assert sys.argv[1:] == ["--wide"]
+torch.manual_seed(0)
+MODEL, X = nn.Linear(256, 32, bias=False), torch.randn(64, 256)
+
+
+def main():
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        return MODEL(X)
+"""
+CASTING_KERNEL = """
+#include <cstdint>
+#include <cstring>
+static float rounded(float v) {
+  uint32_t bits; std::memcpy(&bits, &v, 4);
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+  std::memcpy(&v, &bits, 4); return v;
+}
+extern "C" void linear(const float* x, const float* weight, uint16_t* out, int64_t rows, int64_t depth, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) {
+      float sum = 0;
+      for (int64_t d = 0; d < depth; ++d) sum += rounded(x[r * depth + d]) * rounded(weight[c * depth + d]);
+      sum = rounded(sum);
+      uint32_t bits; std::memcpy(&bits, &sum, 4);
+      out[r * cols + c] = uint16_t(bits >> 16);
+    }
+}
+"""
+
+
+def test_a_kernel_captured_under_autocast_serves_calls_under_it_alone(script: Path) -> None:
+    script.write_text(CASTING)
+    words = ["--call", "main", "--select", "Linear", "--out", str(script.parent / "problems"), "--", "--wide"]
+    assert main(["capture", str(script), *words]) == 0
+    kernel = exported(
+        read_problem(str(script.parent / "problems/linear")), Source(Language.CPP, CASTING_KERNEL), "cpu"
+    )
+    write(FORMATS["package"].files(kernel), script.parent / "package")
+    code, report = endtoend(script, script.parent / "package", "--call", "main")
+    assert code == 0 and report["agrees"] and report["calls"]["linear"] > 0 and not report["missed"]["linear"]
+    script.write_text(CASTING.replace(', torch.autocast("cpu", dtype=torch.bfloat16)', ""))
+    code, report = endtoend(script, script.parent / "package", "--call", "main")
+    assert code == 5 and report["agrees"] and "autocast to bfloat16 is off" in report["missed"]["linear"]
 
 
 def test_a_wrong_kernel_is_found_end_to_end(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

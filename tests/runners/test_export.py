@@ -165,7 +165,7 @@ def test_the_operator_passes_the_checks_of_torch(package: Any) -> None:
 def test_autocast_is_left_to_torch(package: Any) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         package.layernorm_residual(*values())
-    assert package.counts() == {"autocast is on": 1}
+    assert package.counts() == {"autocast to bfloat16 is on": 1}
 
 
 def test_a_machine_without_compiler_computes_with_torch(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,13 +52,15 @@ class Kernel:
         self._cases = {_case_key(case): case for case in self.declared["cases"]}
         self._function: Callable[..., Any] | None = None
         self._broken = ""
+        # The kernel computes what torch does under this autocast, or without any.
+        self._autocast: str = declared.get("autocast", "")
         self._library, self.operator = self._register()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the reference returns for these inputs: one tensor, or a tuple of several.
 
         The reference itself computes wherever the kernel does not apply: another shape, dtype, device or layout, a
-        gradient that is wanted, autocast, tensor subclasses, or a machine that cannot build the kernel.
+        gradient that is wanted, another autocast, tensor subclasses, or a machine that cannot build the kernel.
         """
         values = self.bound(args, kwargs)
         # While torch compiles, the operator is taken as it is; its implementation applies the guards at run time.
@@ -111,8 +113,10 @@ class Kernel:
             return "a gradient is wanted, and the kernel has no backward"
         # Asking for other kinds of device raises; the operator leaves those to torch anyway.
         kinds = {value.device.type for value in tensors} & set(ALIGNMENT)
-        if any(torch.is_autocast_enabled(kind) for kind in kinds):
-            return "autocast is on"
+        if found := next((cast for cast in map(autocast_type, kinds) if cast != self._autocast), None):
+            return f"autocast to {found} is on"
+        if self._autocast and any(autocast_type(kind) != self._autocast for kind in kinds):
+            return f"autocast to {self._autocast} is off"
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return "a functorch transform"
         return ""
@@ -250,6 +254,13 @@ def _is_fake(value: torch.Tensor) -> bool:
 
 def _not_loaded(*arguments: Any) -> Any:
     raise RuntimeError("the kernel was called before it was loaded")
+
+
+def autocast_type(device: str) -> str:
+    """Return the type to which autocast converts on that kind of device, or nothing where it is off."""
+    if not torch.is_autocast_enabled(device):
+        return ""
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
 
 def _wants_gradient(values: Sequence[Any]) -> bool:
