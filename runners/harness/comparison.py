@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from runners.backends import Artefact
@@ -156,9 +157,8 @@ class Comparison:
         floor = self._resolved_floor(timings)
         self._found.speedups.update(self._speedups(timings))
         if timings.has_call_time:
-            self._found.call_speedup = speedup_of(
-                timings, BASELINE, self._spec.baseline.value, floor, self._rng, Objective.CALL
-            )
+            by_call = speedup_of(timings, BASELINE, self._spec.baseline.value, floor, self._rng, Objective.CALL)
+            self._found.call_speedup = _shown(timings, by_call)
         return failed_checks(
             bench.problem, bench.cases, self._target, timings, self._found.speedups[BASELINE], self._rng
         )
@@ -171,15 +171,8 @@ class Comparison:
         floor, found = self._resolved_floor(timings), {}
         for opponent, label in ((BASELINE, self._spec.baseline.value), (PARENT, "parent")):
             if all(opponent in session.sides for many in timings.sessions.values() for session in many):
-                found[opponent] = speedup_of(timings, opponent, label, floor, self._rng)
+                found[opponent] = _shown(timings, speedup_of(timings, opponent, label, floor, self._rng))
         return found
-
-    def _is_small_claim(self, timings: Timings) -> bool:
-        """Return whether the candidate would be called different from an opponent by a small factor."""
-        return any(
-            claim.verdict is not Verdict.SAME and 1 / SMALL_FACTOR < claim.median < SMALL_FACTOR
-            for claim in self._speedups(timings).values()
-        )
 
     def _measured(self, bench: Bench, plan: Plan, sides: Sides, name: str) -> Timings:
         def look(sides: list[CandidateProcess]) -> None:
@@ -190,7 +183,11 @@ class Comparison:
         progress, started = partial(self._stages.progress, name), time.monotonic()
         timings = bench.measure(plan, sides, progress, look)
         more_s = (time.monotonic() - started) * plan.more_sessions / plan.sessions
-        if plan.more_sessions and self._is_small_claim(timings) and self._stages.has_time_for(more_s):
+        if (
+            plan.more_sessions
+            and any(map(_is_small_claim, self._speedups(timings).values()))
+            and self._stages.has_time_for(more_s)
+        ):
             timings = bench.measure(plan.continued(), sides, progress, timings=timings)
         return timings
 
@@ -234,6 +231,18 @@ class Comparison:
             self._found.flags.append(Flag.OVERWRITES_OUTPUT)
         if against:
             raise CandidateFailure(Status.SUSPECT, "; ".join(against))
+
+
+def _shown(timings: Timings, claim: Speedup) -> Speedup:
+    """Return a claim, `same` if it is small and of a single session, which shows nothing of how processes differ."""
+    if timings.session_count > 1 or not _is_small_claim(claim):
+        return claim
+    return replace(claim, verdict=Verdict.SAME)
+
+
+def _is_small_claim(claim: Speedup) -> bool:
+    """Return whether the candidate would be called different by a small factor."""
+    return claim.verdict is not Verdict.SAME and 1 / SMALL_FACTOR < claim.median < SMALL_FACTOR
 
 
 def _against_baseline(sides: Sides) -> Sides:

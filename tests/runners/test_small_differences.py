@@ -105,6 +105,11 @@ def test_quick_timing_and_confirmation_keep_to_their_sessions(plan: Plan) -> Non
     assert bench.sessions == plan.sessions
 
 
+@pytest.mark.parametrize(("seen", "said"), [(1.05, "same"), (0.95, "same"), (1.3, "faster"), (0.7, "slower")])
+def test_a_single_session_shows_no_small_difference(seen: float, said: str) -> None:
+    assert compared(Measured(baseline=[seen], parent=[seen]), QUICK) == {BASELINE: said, PARENT: said}
+
+
 def test_where_the_time_does_not_suffice_the_first_sessions_decide() -> None:
     bench = Measured(baseline=[1.05])
     assert compared(bench, limits=Limits(total_s=0.0)) == {BASELINE: Verdict.FASTER}

@@ -62,6 +62,11 @@ class Timings:
     objective: Objective = Objective.DEVICE
 
     @property
+    def session_count(self) -> int:
+        """Return the number of sessions that all cases had."""
+        return min(map(len, self.sessions.values()), default=0)
+
+    @property
     def has_call_time(self) -> bool:
         """Return whether call time was measured apart from device time, as on a GPU."""
         many = next(iter(self.sessions.values()), [])
