@@ -20,13 +20,25 @@ TOTAL = 80 * GIB
 class Memory:
     """Stand for the memory of a device."""
 
-    used = 0
+    used = reads = 0
+
+    def read(self) -> tuple[int, int]:
+        """Return what is in use, and what the device has."""
+        self.reads += 1
+        return self.used, TOTAL
+
+    def show(self, used: int) -> None:
+        """Show that so much is in use until it was seen; a reading that is under way may have begun before."""
+        self.used, seen, deadline = used, self.reads + 2, time.monotonic() + 30.0
+        while self.reads < seen:
+            assert time.monotonic() < deadline
+            time.sleep(SAMPLE_S)
 
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     shown = Memory()
-    library = SimpleNamespace(memory_bytes=lambda: (shown.used, TOTAL))
+    library = SimpleNamespace(memory_bytes=shown.read)
     monkeypatch.setattr(usage, "nvml", lambda index: library)
     monkeypatch.setattr(MemoryWatch, "_idle_bytes", {})
     yield shown
@@ -38,8 +50,7 @@ def watched(memory: Memory, *in_use: int) -> MemoryWatch:
     memory.used = first
     with watch.watching():
         for used in others:
-            memory.used = used
-            time.sleep(5 * SAMPLE_S)
+            memory.show(used)
     return watch
 
 
@@ -61,8 +72,7 @@ def test_what_an_earlier_evaluation_still_held_at_the_start_is_not_counted(memor
     with watch.watching():
         memory.used = 4 * GIB
         watch.begin()
-        memory.used = 9 * GIB
-        time.sleep(5 * SAMPLE_S)
+        memory.show(9 * GIB)
     assert watch.use is not None and watch.use.peak_bytes == 8 * GIB
 
 
