@@ -164,11 +164,13 @@ def test_calls_under_autocast_become_a_problem_of_their_own_that_converts_like_t
     problems = {(read := open_bundle(load(one.folder))).autocast: read for one in written}
     types = {cast: [a.dtype for a in read.arguments if a.shape] for cast, read in problems.items()}
     assert types == {"": ["float32"] * 4, "bfloat16": ["float32"] * 3 + ["bfloat16"]}
-    assert problems["bfloat16"].tolerance("bfloat16").rtol == 2e-2
+    # The usual tolerance of the type, or four times what this reference loses, which its random weights decide.
+    assert 2e-2 <= problems["bfloat16"].tolerance("bfloat16").rtol < 0.2
 
 
 @pytest.mark.parametrize("kind", ["linear", "GELU"])
 def test_a_problem_captured_under_autocast_is_evaluated_like_any_other(tmp_path: Path, kind: str) -> None:
+    torch.manual_seed(0)
     part: nn.Module = nn.Linear(32, 32) if kind == "linear" else nn.GELU()
 
     def run() -> None:
