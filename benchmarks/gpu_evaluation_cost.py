@@ -161,16 +161,18 @@ def _native() -> ProblemBundle:
 
 def _ours_once(key: str, bundle: ProblemBundle, language: Language, text: str, number: int) -> float:
     comment = "//" if language is Language.CUDA else "#"
-    spec = JobSpec("cost", bundle, key, Source(language, f"{text}\n{comment} {number}\n"), Effort.FULL)
+    source = Source(language, f"{text}\n{comment} {number}\n")
+    return _evaluation_s(language.value, JobSpec("cost", bundle, key, source, Effort.FULL))
+
+
+def _evaluation_s(name: str, spec: JobSpec) -> float:
+    """Return the wall time of an evaluation of ours in s, and print it with its stages."""
     started = time.monotonic()
     result = evaluate(spec)
     seconds = time.monotonic() - started
     stages = ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in result.stages)
     median_x = f" {result.speedup.median:.3f}x" if result.speedup else ""
-    print(
-        f"ours {language.value}: {seconds:.1f} s, {result.status.value}{median_x} {result.reasons} ({stages})",
-        flush=True,
-    )
+    print(f"ours {name}: {seconds:.1f} s, {result.status.value}{median_x} {result.reasons} ({stages})", flush=True)
     return seconds
 
 
@@ -207,8 +209,8 @@ def _official(checkout: Path, key: str, words: list[str]) -> int:
         mine = ours[kernel.key]
         if not run.error:
             shares.setdefault(kernel.kind, []).append(mine / run.seconds)
-        words_of = run.error[-200:] or f"share {mine / run.seconds:.2f}"
-        print(f"{kernel.key:<48} ours {mine:6.1f} s, KernelBench {run.seconds:6.1f} s; {words_of}", flush=True)
+        outcome = run.error[-200:] or f"share {mine / run.seconds:.2f}"
+        print(f"{kernel.key:<48} ours {mine:6.1f} s, KernelBench {run.seconds:6.1f} s; {outcome}", flush=True)
     for kind, found in shares.items():
         print(f"{kind:<8} {len(found)} kernels: median share {median(found):.2f}, goal {OFFICIAL_GOALS[kind]:.2f}")
     return int(any(median(found) > OFFICIAL_GOALS[kind] for kind, found in shares.items()) or not shares)
@@ -216,12 +218,7 @@ def _official(checkout: Path, key: str, words: list[str]) -> int:
 
 def _official_ours(kernel: Kernel, place: Path, key: str) -> float:
     source = Source(LANGUAGES[kernel.kind], kernel.path.read_text())
-    started = time.monotonic()
-    result = evaluate(JobSpec("cost", load(place), key, source, Effort.FULL))
-    seconds = time.monotonic() - started
-    stages = ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in result.stages)
-    print(f"ours {kernel.key}: {seconds:.1f} s, {result.status.value} {result.reasons} ({stages})", flush=True)
-    return seconds
+    return _evaluation_s(kernel.key, JobSpec("cost", load(place), key, source, Effort.FULL))
 
 
 def _report(ours: dict[str, list[float]], theirs: dict[str, float]) -> int:

@@ -113,10 +113,9 @@ class Kernel:
             return "a gradient is wanted, and the kernel has no backward"
         # Asking for other kinds of device raises; the operator leaves those to torch anyway.
         kinds = {value.device.type for value in tensors} & set(ALIGNMENT)
-        if found := next((cast for cast in map(autocast_type, kinds) if cast != self._autocast), None):
-            return f"autocast to {found} is on"
-        if self._autocast and any(autocast_type(kind) != self._autocast for kind in kinds):
-            return f"autocast to {self._autocast} is off"
+        for cast in map(autocast_type, kinds):
+            if cast != self._autocast:
+                return f"autocast to {cast} is on" if cast else f"autocast to {self._autocast} is off"
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return "a functorch transform"
         return ""
