@@ -199,8 +199,8 @@ def description_text(draft: Draft, checked: Checked, left_out: Sequence[str]) ->
     )
     if draft.first.autocast:
         lines.append(
-            f"\nThe program calls it under autocast to {draft.first.autocast}, and so does the reference: a kernel "
-            "takes the inputs as they are and returns what autocast returned."
+            f"\nThe program calls this under `torch.autocast` to {draft.first.autocast}, and so does the reference. A "
+            "kernel gets the inputs as the program passes them, and returns the declared type."
         )
     if not checked.wide:
         lines.append("\nThe reference does not run in float64, so results are compared with its own precision.")

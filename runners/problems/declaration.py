@@ -22,6 +22,8 @@ FIXED_DISTRIBUTIONS = ("standard_normal", "positive", "uniform", "ones")
 # Each case is checked and timed.
 MAX_CASES = 200
 
+# Those that torch.autocast converts to; empty is a program without it.
+AUTOCAST_TYPES = ("", "bfloat16", "float16")
 _ROLES = (Role.INPUT, Role.OUTPUT, Role.SIZE, Role.SCALAR)
 _ARGUMENT_DTYPES = tuple(ELEMENT_TYPES)
 _ARITHMETIC_DTYPES = tuple(name for name, kind in ELEMENT_TYPES.items() if kind.floating or name == "int8")
@@ -62,6 +64,7 @@ def read_declaration(files: dict[str, str]) -> Declaration:
     _check_cases(declaration, complaints)
     _check_work(declaration, complaints)
     _check_outputs(declaration, complaints)
+    _check_autocast(declaration, complaints)
     if complaints:
         raise ProblemError(complaints)
     return declaration
@@ -293,6 +296,13 @@ def _check_work(declaration: Declaration, complaints: list[str]) -> None:
             complaints.append(
                 f"{ENTRY}.work: {expression!r} reads {sorted(unknown)[0]!r}, not a size of every case"
             )
+
+
+def _check_autocast(declaration: Declaration, complaints: list[str]) -> None:
+    if (cast := declaration.provenance.get("autocast", "")) not in AUTOCAST_TYPES:
+        complaints.append(
+            f"{ENTRY}.provenance.autocast: expected {' or '.join(AUTOCAST_TYPES[1:])}, got {cast!r:.40}"
+        )
 
 
 def _check_outputs(declaration: Declaration, complaints: list[str]) -> None:

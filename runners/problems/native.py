@@ -45,7 +45,7 @@ class NativeProblem(Problem):
         self.torch_policy = declaration.torch_policy
         self.languages = declaration.languages
         self.arguments = declaration.arguments
-        self.autocast = str(declaration.provenance.get("autocast", ""))
+        self.autocast = declaration.provenance.get("autocast", "")
         self.symbol = declaration.symbol
         self.seeds = declaration.seeds
         self.reference_source = declaration.reference_source

@@ -138,6 +138,8 @@ def test_every_fault_of_a_directory_is_named_with_its_file(directory: Path) -> N
         ('purpose = "test"', 'purpose = "benchmark"', 'no case with purpose "test"'),
         ('float32 = "n"', 'float32 = "rows"', "reads 'rows'"),
         ("format = 1", "format = 2", "format 1"),
+        ("[provenance]", '[provenance]\nautocast = "float99"', "expected bfloat16 or float16, got 'float99'"),
+        ("[provenance]", "[provenance]\nautocast = { a = 1 }", "expected bfloat16 or float16, got {'a': 1}"),
         ('name = "doubled"', 'name = "../doubled"', "not a C identifier"),
         ("format = 1", "format = ", "not TOML"),
         ('file = "seeds/reference.py"', 'file = "../../etc/passwd"', "not a text file of this directory"),
