@@ -97,7 +97,7 @@ def _problems(arguments: argparse.Namespace, here: Target) -> int:
 
 
 def _claimed(folder: Path, problem: str) -> bool:
-    """Return whether the problem is this process's: whoever makes its folder first has it."""
+    """Claim the problem by creating its folder. Return False if another process has claimed it."""
     try:
         (folder / problem).mkdir(parents=True)
     except FileExistsError:

@@ -61,9 +61,9 @@ class Captured:
             )
 
     def _why_none(self) -> str:
-        """Return why no row was even tried."""
+        """Return why no row was tried."""
         if any(row.share >= LEAST_SHARE for row in self.rows):
-            return "of the calls that cost time none can become a problem; the table has the reasons"
+            return "none of the costly calls can become a problem; the table lists the reasons"
         return "no call takes as much as a hundredth of the time"
 
     def _name_for(self, row: Row, folder: Path) -> str:

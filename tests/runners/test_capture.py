@@ -188,7 +188,10 @@ def test_a_problem_captured_under_autocast_is_evaluated_like_any_other(tmp_path:
 def test_a_program_whose_costly_calls_all_have_an_obstacle_is_told_where_the_reasons_are(tmp_path: Path) -> None:
     x = torch.randn(64, 64)
     found = captured(lambda: x.add_(1))
-    for share, told in ((0.5, "none can become a problem; the table has the reasons"), (0.001, "a hundredth")):
+    for share, told in (
+        (0.5, "none of the costly calls can become a problem; the table lists the reasons"),
+        (0.001, "a hundredth"),
+    ):
         for row in found.rows:
             row.share = share  # what the machine measured says nothing here
         with pytest.raises(CaptureError, match=told):

@@ -77,7 +77,7 @@ class MemoryWatch:
             raise TooLarge(f"{too_large(self._need.needed, self.total_bytes)}")
 
     def begin(self) -> None:
-        """Count from now on: what earlier evaluations took is given back."""
+        """Start counting the peak: earlier evaluations have given their memory back."""
         with self._sampling:
             self._peak = 0
         if self.total_bytes:

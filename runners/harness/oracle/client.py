@@ -66,7 +66,7 @@ class OracleClient:
         self._opening: dict[str, Any] | None = None
 
     def open(self, bundle: ProblemBundle) -> Self:
-        """Choose the problem, and tell it with the first question: the process may still be importing torch."""
+        """Set the problem. It is sent with the first question, since the process may still be importing torch."""
         self._opening = {"op": "open", "bundle": to_plain(bundle)}
         return self
 

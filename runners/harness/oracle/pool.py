@@ -27,8 +27,8 @@ class TrustedPool:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # Each kept oracle holds its problem's weights. A spare starts for five seconds, and is paused for half of every
-        # evaluation: one alone was not ready for the next.
+        # Each kept oracle holds its problem's weights. A spare takes five seconds to start and is paused for half of
+        # every evaluation, so one alone was not ready for the next.
         self._standing = standing(device)
         self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()

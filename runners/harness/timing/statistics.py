@@ -5,8 +5,8 @@ medians minus that of the candidate's, so that a linear drift of the machine can
 (one fresh process per side), because layout and placement differ between processes: the bootstrap resamples sessions,
 then units within them (hierarchical bootstrap; Davison & Hinkley 1997, §3.8; for kernels and JITs: Kalibera & Jones,
 "Rigorous benchmarking in reasonable time", ISMM 2013). A session's processes make the calls of all cases, so that a
-session is drawn with all of them: what is odd about a process shows in every case, and more cases do not average it
-out. Of a few sessions the bootstrap shows too little scatter, so that its bounds are moved outwards (Hesterberg, "What
+session is drawn with all of them: an odd process shows in every case, so that more cases do not average it out. Of a
+few sessions the bootstrap shows too little scatter, so that its bounds are moved outwards (Hesterberg, "What
 teachers should know about the bootstrap", 2015, expanded percentiles).
 
 Notation:
@@ -19,7 +19,7 @@ Notation:
 | c = median of all r_si | log-speedup of one case | `_centre` |
 | exp(mean of c over cases) | speedup: the geometric mean over the cases | `speedup` |
 | B | variance of a session's mean over all cases | `_variances` |
-| W | the share of it that the scatter of units within sessions explains | `_variances` |
+| W | the part of B that the scatter of units within sessions explains | `_variances` |
 | e = t / z · √(n / (n − 1)) | factor by which bounds are moved outwards | `expansion` |
 | φ | noise floor, a ratio ≥ 1 | `floor` |
 | o − i | the referee's time minus the inside time of a request, µs | `unaccounted_us` |
@@ -125,7 +125,8 @@ def expansion(cases: Sequence[Units]) -> float:
 
 
 def _variances(cases: Sequence[Units]) -> tuple[float, float, int, int]:
-    """Return the variance of a session's mean over all cases, the share that units explain, and both freedoms."""
+    """Return the variance of a session's mean over all cases, the part of it that units explain, and the degrees of
+    freedom of both."""
     means = [fmean(map(fmean, session)) for session in _by_session(cases)]
     centre = fmean(means)
     between_freedom = len(means) - 1
