@@ -134,12 +134,14 @@ def compare(
     own: Loss | None = None,
     *,
     norms: bool = True,
+    share: float = 1.0,
 ) -> Comparison:
     """Compare an output with what is expected.
 
     Check |output - expected| <= atol + rtol * |expected| for every element, that no NaN or infinity is unexpected,
     and that the error of the norms is within what `allowed` permits for the reference's own loss. An infinity is
-    expected if the exact value does not fit into the output's dtype. `norms` off leaves the norms to the caller.
+    expected if the exact value does not fit into the output's dtype. `norms` off leaves the norms to the caller. A
+    `share` below 1 permits only that share of every error.
     """
     if tuple(output.shape) != tuple(expected.shape):
         return Comparison(f"shape {list(output.shape)}, expected {list(expected.shape)}", 0.0, 0.0)
@@ -148,13 +150,15 @@ def compare(
     got, exact = output.contiguous().flatten(), expected.contiguous().flatten()
     length = row_length(output.shape)
     tally = Tally(output.numel() // length, output.device)
+    tolerance = Tolerance(share * tolerance.rtol, share * tolerance.atol)
     for chunk in chunks(output.numel(), length, chunk_bytes_on(output.device)):
         _tally_chunk(tally, chunk, got, exact, tolerance)
     largest = torch.stack(tally.maxima).amax(0).tolist()
     found = tally.loss(torch.finfo(output.dtype).eps) if output.dtype.is_floating_point else None
     error = _elements_wrong(tally, output, got, exact)
     if error is None and norms and found is not None:
-        error = _norm_wrong(found, allowed(own, _name(output.dtype)), own)
+        limit = allowed(own, _name(output.dtype))
+        error = _norm_wrong(found, Loss(share * limit.overall, share * limit.worst_row), own)
     return Comparison(error, largest[0], largest[1], found)
 
 

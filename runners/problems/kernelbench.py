@@ -201,9 +201,10 @@ class KernelBenchProblem(Problem):
         return of_module(lambda: self._built(case.sizes))
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """Run the prepared model as it was built: in training mode, as published."""
-        model = self._prepared()
-        return self._call(self._moved(model, inputs), inputs)
+        """Run the prepared model as it was built: in training mode, as published. Its buffers stay as they were."""
+        model = self._moved(self._prepared(), inputs)
+        with _preserved(model):
+            return self._call(model, inputs)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """Return the model's outputs in float64 if it runs so and its own float32 result agrees with that, else in

@@ -70,7 +70,7 @@ class Oracle:
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
         return [1]
 
-    def judge(self, content: Content, kept: list[int]) -> Judgement:
+    def judge(self, content: Content, kept: list[int], *, timed: bool = False) -> Judgement:
         self.judged += 1
         return Judgement(None, 0.0, 0.0)
 

@@ -139,11 +139,11 @@ class OracleClient:
     def drop(self, places: list[int]) -> None:
         """Forget a snapshot before the next `reset`; one in the reference buffers stays until then."""
 
-    def judge(self, content: Content, kept: list[int]) -> Judgement:
-        """Compare a snapshot with what is expected for that content."""
+    def judge(self, content: Content, kept: list[int], *, timed: bool = False) -> Judgement:
+        """Compare a snapshot with what is expected for that content, more cheaply if it is that of a `timed` call."""
         pairs = zip(content.outputs, kept, strict=True)
         outputs = [{**output.spec, "offset": offset} for output, offset in pairs]
-        answer = self.ask({"op": "judge", "content": content.number, "outputs": outputs})
+        answer = self.ask({"op": "judge", "content": content.number, "outputs": outputs, "timed": timed})
         return Judgement(answer["error"], answer["max_abs_error"], answer["max_rel_error"])
 
     def reset(self) -> None:

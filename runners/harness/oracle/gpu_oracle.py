@@ -222,8 +222,10 @@ class GpuOracle(Oracle):
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         answer = super()._judge(question)
-        if sum(output.nbytes for output in self._expected.outputs) > CACHED_BYTES:
+        if self._expected.size_bytes > CACHED_BYTES:
             self._expected = Expectation(-1, [])
+        if self._own.size_bytes > CACHED_BYTES:
+            self._own = Expectation(-1, [])
         self._trim()
         return answer
 

@@ -27,7 +27,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # from being overwritten.
 # 2.6: memory at its peak is no longer read against what stood ready when an evaluation began.
 # 2.7: intervals over several cases count a session once; a small difference needs more sessions.
-HARNESS_VERSION = "2.7"
+# 2.8: timed calls are judged by the reference's own result if they are close to it.
+HARNESS_VERSION = "2.8"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

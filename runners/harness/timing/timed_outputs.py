@@ -78,11 +78,11 @@ class TimedOutputs:
             return
         first = self._rng.choice(last)
         for one in (first, *self._rng.sample(drawn, min(self._plan.checks, len(drawn)))):
-            self._record(CANDIDATE, self._oracle.judge(one.content, one.places))
+            self._record(CANDIDATE, self._oracle.judge(one.content, one.places, timed=True))
         for name in self._kept:
             theirs = [one.places for one in self._kept[name] if one.content is first.content]
             if name != CANDIDATE and theirs:
-                self._record(name, self._oracle.judge(first.content, theirs[0]))
+                self._record(name, self._oracle.judge(first.content, theirs[0], timed=True))
 
     def _looked_at(self, calls: list[StagedCall]) -> list[StagedCall]:
         """Return the calls of a request whose guards and inputs are checked.
@@ -134,7 +134,7 @@ class TimedOutputs:
             return
         places = self._oracle.keep(side.arena, call.content, call.outputs)
         self._kept[side.name].append(Kept(call.content, [], drawn=False))
-        judgement = self._oracle.judge(call.content, places)
+        judgement = self._oracle.judge(call.content, places, timed=True)
         self._oracle.drop(places)
         self._record(side.name, judgement)
 
