@@ -1,11 +1,12 @@
-"""Compile the configurations of a recorded tuning space for an AMD GPU, and write what their machine code tells.
+"""Compile the configurations of a recorded tuning space for a GPU, and write what their machine code tells.
 
     python -m benchmarks.landscape_features --landscape FILE --kernel FILE.hip --arch gfx90a --out DIR
         [--ignore read_only] [--alike tile_size_x,tile_size_y] [--limit 4] [--include DIR] [--bare] [--workers 2]
         [--entry NAME]
 
 FILE is a Kernel Tuner cache file, whose parameters become macros; the answer lies in DIR under its name, for
-`python -m benchmarks.search --features DIR`. No GPU is needed. Parameters of `--ignore` do not change the code, and
+`python -m benchmarks.search --features DIR`. No GPU is needed. AMD's architectures (`gfx…`) are compiled by clang,
+NVIDIA's (`sm_…`) from CUDA by nvcc, whose machine code is read with cuobjdump. Parameters of `--ignore` do not change the code, and
 configurations that agree in those of `--alike` share one build. A build that takes more processor seconds than
 `--limit` leaves its configurations without features. What was built before is not built again. `--bare` brings neither
 headers nor device libraries of ROCm, for kernels whose `--include` has all that they use.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import subprocess
@@ -30,9 +32,11 @@ from typing import Any
 
 from benchmarks.search import Landscape
 from optimizer.search.space import Key
+from runners.backends.cuda import cuobjdump, nvcc
 from runners.backends.hip import device_compiler
-from runners.backends.resources import from_amdgcn
+from runners.backends.resources import from_amdgcn, from_ptxas
 from runners.backends.rocm import rocm_directory
+from runners.errors import InfraFailure
 from runners.job import KernelResources
 from runners.static_features.figures import figures_of
 
@@ -58,14 +62,26 @@ class Compiler:
         Without `entry`, a file must have one kernel alone. Raises ValueError.
         """
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "kernel.s"
+            out = Path(folder) / "kernel.out"
             words = [*self._command, *(f"-D{name}={value}" for name, value in macros.items()), "-o", str(out)]
-            done = subprocess.run(words, capture_output=True, check=False, preexec_fn=partial(_limit, self.limit_s))
-            kernels = from_amdgcn(out.read_text()) if done.returncode == 0 else []
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, preexec_fn=partial(_limit, self.limit_s)
+            )
+            kernels = self._read(out, done.stderr) if done.returncode == 0 else []
         # A build that a signal ended has reached its limit; any other failure is worth reading.
         if done.returncode > 0:
-            print(done.stderr.decode(errors="replace")[:400], file=sys.stderr)
+            print(done.stderr[:400], file=sys.stderr)
         return self.chosen(kernels) if kernels else None
+
+    def _read(self, built: Path, log: str) -> list[KernelResources]:
+        if not self._is_nvidia:
+            return from_amdgcn(built.read_text())
+        tool = cuobjdump()
+        if tool is None:
+            raise InfraFailure("no cuobjdump: install the CUDA toolkit or Triton")
+        words = [tool[0], "-sass", str(built)]
+        env = {**os.environ, "PATH": f"{tool[1]}:{os.environ['PATH']}"}
+        return from_ptxas(log, subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout)
 
     def chosen(self, kernels: Sequence[KernelResources]) -> Figures:
         """Return features and resources of the kernel that `entry` names. Raises ValueError."""
@@ -77,7 +93,14 @@ class Compiler:
         return figures_of(found[0])
 
     @property
+    def _is_nvidia(self) -> bool:
+        return self.arch.startswith("sm_")
+
+    @property
     def _command(self) -> list[str]:
+        if self._is_nvidia:
+            where = [f"-I{folder}" for folder in self.include]
+            return [nvcc(), f"-arch={self.arch}", "-cubin", "-O3", "-w", "-Xptxas", "-v", *where, str(self.kernel)]
         flags = ["-x", "hip", f"--offload-arch={self.arch}", "--cuda-device-only", "-O3", "-w", "-S"]
         libraries = ["-nogpulib", "-nogpuinc"] if self.bare else [f"--rocm-path={rocm_directory()}"]
         where = [*libraries, *(f"-I{folder}" for folder in self.include)]
@@ -150,8 +173,8 @@ def _listed(text: str) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--landscape", type=Path, required=True, help="Kernel Tuner cache file")
-    parser.add_argument("--kernel", type=Path, required=True, help="the HIP source that was tuned")
-    parser.add_argument("--arch", required=True, help="such as gfx90a")
+    parser.add_argument("--kernel", type=Path, required=True, help="the HIP or CUDA source that was tuned")
+    parser.add_argument("--arch", required=True, help="such as gfx90a or sm_80")
     parser.add_argument("--out", type=Path, required=True, help="folder of the answers")
     parser.add_argument("--ignore", default="", help="parameters that do not change the code, comma-separated")
     parser.add_argument("--alike", default="", help="parameters that determine the code, comma-separated (all)")

@@ -85,6 +85,35 @@ def test_features_are_compiled_once_and_shared_by_configurations_with_the_same_c
     assert "0 to make" in capsys.readouterr().out
 
 
+CUDA = """
+extern "C" __global__ void scaled(const float* x, float* out) {
+    int at = blockIdx.x * block + threadIdx.x;
+#if cached
+    __shared__ float kept[block];
+    kept[threadIdx.x] = x[at];
+    __syncthreads();
+    out[at] = kept[(threadIdx.x + tile) % block];
+#else
+    out[at] = x[at] * tile;
+#endif
+}
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.processes
+def test_configurations_are_compiled_for_an_nvidia_gpu_too(data: Path, tmp_path: Path) -> None:
+    kernel = tmp_path / "scaled.cu"
+    kernel.write_text(CUDA)
+    words = ["--landscape", str(data / "tiny-GPU.json"), "--kernel", str(kernel), "--arch", "sm_80",
+             "--out", str(tmp_path), "--alike", "cached", "--limit", "60"]  # fmt: skip
+    assert landscape_features.main(words) == 0
+    found = Landscape.read(data / "tiny-GPU.json").features(tmp_path)
+    plain, cached = found[(8, 16, 0)], found[(8, 16, 1)]
+    assert plain["load"] == 1 and plain["registers"] > 2
+    assert (plain["lds_load"], cached["lds_load"], cached["barrier"]) == (0, 1, 1)
+
+
 def test_the_kernel_that_was_tuned_is_read_and_not_another_one_of_its_file() -> None:
     both = [KernelResources(name, features={"vector": at}) for at, name in enumerate(("_Z5naivev", "_Z5tunedv"))]
     compiler = Compiler(Path("two.hip"), "gfx942", [], 4, entry="tuned")

@@ -14,7 +14,8 @@ from runners.targets import Target
 
 # By how much a claim may exceed what the referee saw.
 CLOCK_MARGIN = 1.02
-# How much longer than the baseline a candidate may keep the device busy outside its events.
+# How much longer than the baseline a candidate that is ahead may keep the device busy outside its events. On a slow host
+# an honest kernel with streams of its own did so for 8 µs of a call that took four times as long as the baseline's.
 BUSY_US, BUSY_SHARE = 4.0, 0.05
 
 
@@ -52,7 +53,7 @@ def _of_case(problem: Problem, case: Case, target: Target, timings: Timings, rng
     if floor is not None and measured < floor:
         yield f"{case.name}: {measured:.3g} µs is under the floor of {floor:.3g} µs that physics sets"
     hidden_us = timings.busy_beyond_events_us(case.name, BASELINE)
-    if hidden_us > BUSY_US + BUSY_SHARE * measured:
+    if hidden_us > BUSY_US + BUSY_SHARE * measured and timings.is_ahead(case.name):
         yield f"{case.name}: the device was busy {hidden_us:.3g} µs longer than its events say"
     if timings.overstates(case.name, rng):
         yield f"{case.name}: the referee's clock does not agree with the process's own"
