@@ -14,8 +14,8 @@ from runners.targets import Target
 
 # By how much a claim may exceed what the referee saw.
 CLOCK_MARGIN = 1.02
-# How much longer than the baseline a candidate that is ahead may keep the device busy outside its events. On a slow host
-# an honest kernel with streams of its own did so for 8 µs of a call that took four times as long as the baseline's.
+# How much longer than the baseline a candidate that is ahead may keep the device busy outside its events. An honest
+# kernel with streams of its own did so for 8 µs on a slow host, in a call four times as long as the baseline's.
 BUSY_US, BUSY_SHARE = 4.0, 0.05
 
 
