@@ -1,4 +1,4 @@
-"""An output of a timed call that is close to the reference's own result is right without a comparison in float64."""
+"""Test that an output of a timed call that is close to the reference's own result needs no comparison in float64."""
 
 from __future__ import annotations
 

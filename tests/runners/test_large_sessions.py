@@ -125,14 +125,25 @@ class StartedTogether(Bench):
 
 
 @pytest.mark.parametrize(
-    ("device_bytes", "sessions"), [(8 << 30, 0), (80 << 30, FULL.sessions), (0, FULL.sessions)]
+    ("device_bytes", "call_bytes", "sessions"),
+    [
+        (8 << 30, 0, 0),  # so many contexts leave too little room
+        (80 << 30, 0, FULL.sessions),
+        (0, 0, FULL.sessions),
+        (80 << 30, 1 << 30, FULL.sessions),
+        (24 << 30, 1 << 30, 0),  # nine such calls would fill a third of it
+        (24 << 30, 512 << 20, FULL.sessions),
+    ],
 )
-def test_on_a_small_device_sessions_start_one_after_the_other(device_bytes: int, sessions: int) -> None:
+def test_on_a_small_device_sessions_start_one_after_the_other(
+    device_bytes: int, call_bytes: int, sessions: int
+) -> None:
     anything: Any = None
     oracle: Any = Gpu()
     sides: Any = {"candidate": Built(), "baseline": Built()}
     one = StartedTogether(
         anything, anything, oracle, [], anything, Limits(), random.Random(1), None, device_bytes=device_bytes
     )
+    one._call_bytes = call_bytes
     one.start_ahead(FULL, sides)
     assert len(one._waiting) == sessions

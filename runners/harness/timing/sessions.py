@@ -39,8 +39,11 @@ from runners.problems.base import Case, Problem
 
 # Sessions whose processes have more memory in their arenas start one after the other and end at once.
 AT_ONCE_BYTES = 1 << 30
-# The same for what a call takes beyond the arena; there are up to nine processes.
+# The same for what a call takes beyond the arena.
 AT_ONCE_CALL_BYTES = 2 << 30
+# Arenas and calls of all sides that live at once, three in each of three sessions, may take this share of a device's
+# memory.
+MOST_SIDES, AT_ONCE_SHARE = 9, 1 / 3
 # On a CPU an arena takes memory as soon as it is mapped (see `runners.candidate.mapping`).
 AT_ONCE_ON_CPU_BYTES = 128 << 20
 MOST_SLACK_BYTES = 256 << 20
@@ -222,7 +225,7 @@ class Bench:
         timed_bytes = self.arena_bytes(plan) if self.oracle.on_gpu and self.cases else 0
         least_bytes = prepare()
         size = max(least_bytes, timed_bytes)
-        stays = bool(timed_bytes) and size <= AT_ONCE_BYTES
+        stays = bool(timed_bytes) and not self._takes_much(size)
         return self.candidate(CANDIDATE, artefact, size if stays else least_bytes), stays
 
     def keep(self, checked: CandidateProcess) -> None:
@@ -362,7 +365,10 @@ class Bench:
         """Return whether processes with arenas of this size take so much memory that few of them may live at once."""
         if not self.oracle.on_gpu:
             return arena_bytes > AT_ONCE_ON_CPU_BYTES
-        return arena_bytes > AT_ONCE_BYTES or self._call_bytes > AT_ONCE_CALL_BYTES
+        if arena_bytes > AT_ONCE_BYTES or self._call_bytes > AT_ONCE_CALL_BYTES:
+            return True
+        together = MOST_SIDES * (arena_bytes + self._call_bytes)
+        return bool(self.device_bytes) and together > AT_ONCE_SHARE * self.device_bytes
 
     def _taken(self) -> Callable[[], CandidateProcess] | None:
         """Return the candidate that was checked, once, or None."""
