@@ -1,15 +1,15 @@
 """Compile the configurations of a recorded tuning space for a GPU, and write what their machine code tells.
 
-    python -m benchmarks.landscape_features --landscape FILE --kernel FILE.hip --arch gfx90a --out DIR
+    python -m benchmarks.landscape_features --landscape FILE --kernel FILE --arch gfx90a --out DIR
         [--ignore read_only] [--alike tile_size_x,tile_size_y] [--limit 4] [--include DIR] [--bare] [--workers 2]
         [--entry NAME]
 
 FILE is a Kernel Tuner cache file, whose parameters become macros; the answer lies in DIR under its name, for
 `python -m benchmarks.search --features DIR`. No GPU is needed. AMD's architectures (`gfx…`) are compiled by clang,
-NVIDIA's (`sm_…`) from CUDA by nvcc, whose machine code is read with cuobjdump. Parameters of `--ignore` do not change the code, and
-configurations that agree in those of `--alike` share one build. A build that takes more processor seconds than
-`--limit` leaves its configurations without features. What was built before is not built again. `--bare` brings neither
-headers nor device libraries of ROCm, for kernels whose `--include` has all that they use.
+NVIDIA's (`sm_…`) from CUDA by nvcc, whose machine code is read with cuobjdump. Parameters of `--ignore` do not change
+the code, and configurations that agree in those of `--alike` share one build. A build that takes more processor seconds
+than `--limit` leaves its configurations without features. What was built before is not built again. `--bare` brings
+neither headers nor device libraries of ROCm, for kernels whose `--include` has all that they use.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class Compiler:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "kernel.out"
             words = [*self._command, *(f"-D{name}={value}" for name, value in macros.items()), "-o", str(out)]
-            done = subprocess.run(
-                words, capture_output=True, text=True, check=False, preexec_fn=partial(_limit, self.limit_s)
-            )
+            done = _ran(words, preexec_fn=partial(_limit, self.limit_s))
             kernels = self._read(out, done.stderr) if done.returncode == 0 else []
         # A build that a signal ended has reached its limit; any other failure is worth reading.
         if done.returncode > 0:
@@ -79,9 +77,8 @@ class Compiler:
         tool = cuobjdump()
         if tool is None:
             raise InfraFailure("no cuobjdump: install the CUDA toolkit or Triton")
-        words = [tool[0], "-sass", str(built)]
         env = {**os.environ, "PATH": f"{tool[1]}:{os.environ['PATH']}"}
-        return from_ptxas(log, subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout)
+        return from_ptxas(log, _ran([tool[0], "-sass", str(built)], env=env).stdout)
 
     def chosen(self, kernels: Sequence[KernelResources]) -> Figures:
         """Return features and resources of the kernel that `entry` names. Raises ValueError."""
@@ -100,11 +97,17 @@ class Compiler:
     def _command(self) -> list[str]:
         if self._is_nvidia:
             where = [f"-I{folder}" for folder in self.include]
-            return [nvcc(), f"-arch={self.arch}", "-cubin", "-O3", "-w", "-Xptxas", "-v", *where, str(self.kernel)]
+            flags = ["-x", "cu", f"-arch={self.arch}", "-cubin", "-O3", "-w", "-Xptxas", "-v"]
+            return [nvcc(), *flags, *where, str(self.kernel)]
         flags = ["-x", "hip", f"--offload-arch={self.arch}", "--cuda-device-only", "-O3", "-w", "-S"]
         libraries = ["-nogpulib", "-nogpuinc"] if self.bare else [f"--rocm-path={rocm_directory()}"]
         where = [*libraries, *(f"-I{folder}" for folder in self.include)]
         return [device_compiler("gfx942"), *flags, *where, str(self.kernel)]
+
+
+def _ran(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, whose messages may hold any bytes."""
+    return subprocess.run(words, capture_output=True, text=True, errors="replace", check=False, **options)
 
 
 def _limit(seconds: int) -> None:

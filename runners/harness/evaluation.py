@@ -193,7 +193,10 @@ class Evaluation:
         healthy, ending = False, _nothing
         try:
             oracle.listen(self._stages.cancel)
-            self._make_room(warm)
+            # Before the device is held: those that end hold it too, and may have to wait for somebody who is timed.
+            self._stages.forgive(warm.await_endings())
+            if self._found.memory is not None:
+                self._found.memory.begin()
             with device.shared(self._stages.cancel) as waited_s:
                 self._stages.forgive(waited_s)
                 artefact = self._built(self.spec.candidate, problem, folder)
@@ -235,18 +238,6 @@ class Evaluation:
             else:  # closing arenas asks the oracle, so that it must be there still
                 ending()
                 oracle.close()
-
-    def _make_room(self, warm: TrustedPool) -> None:
-        """Wait for the memory of the last evaluation's processes where it is needed, and count the peak without it.
-
-        Called before the device is held: processes that end hold it too, and may have to wait for somebody who is
-        timed. Where there is room they end beside this evaluation's first stages, since waiting took 0.6 s on an H100.
-        """
-        if self._found.memory is None or not self._found.memory.total_bytes:
-            return
-        if self._found.memory.is_scarce:
-            self._stages.forgive(warm.await_endings())
-        warm.after_endings(self._found.memory.begin)
 
     def _check_memory(self, bench: Bench) -> None:
         """Raise TooLarge if the device cannot hold what a comparison takes."""

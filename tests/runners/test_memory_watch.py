@@ -76,24 +76,6 @@ def test_what_an_earlier_evaluation_still_held_at_the_start_is_not_counted(memor
     assert watch.use is not None and watch.use.peak_bytes == 8 * GIB
 
 
-def test_memory_that_comes_back_late_does_not_make_the_peak_forgotten(memory: Memory) -> None:
-    watch = MemoryWatch(Device("cuda"))
-    with watch.watching():
-        watch.check([Need(inputs=GIB, weights=0, outputs=GIB)])
-        memory.show(9 * GIB)
-        memory.used = 2 * GIB
-        watch.begin()
-    assert watch.use is not None and watch.use.peak_bytes == 9 * GIB
-
-
-def test_an_evaluation_waits_for_memory_only_where_more_than_half_is_in_use(memory: Memory) -> None:
-    for used, scarce in ((20 * GIB, False), (50 * GIB, True)):
-        memory.used = used
-        watch = MemoryWatch(Device("cuda"))
-        with watch.watching():
-            assert watch.is_scarce is scarce
-
-
 def test_what_the_reference_needs_is_told_apart_from_the_footprint(memory: Memory) -> None:
     watch = watched(memory, 1 * GIB, 2 * GIB)
     watch.check([Need(inputs=GIB, weights=GIB, outputs=GIB)])

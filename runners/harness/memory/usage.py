@@ -68,30 +68,17 @@ class MemoryWatch:
         self.total_bytes = 0
         self._need = Need(0, 0, 0)
         self._reference_bytes = 0
-        self._is_counting = False
         self._ended, self._sampling = threading.Event(), threading.Lock()
 
     def check(self, needs: list[Need]) -> None:
-        """Remember the largest need, and keep the peak from now on. Raises TooLarge if the device has less memory than
-        that."""
-        self._is_counting = True
+        """Remember the largest need. Raises TooLarge if the device has less memory than that."""
         self._need = max(needs, key=lambda need: need.needed, default=self._need)
         if self.total_bytes and self._need.needed > self.total_bytes:
             raise TooLarge(f"{too_large(self._need.needed, self.total_bytes)}")
 
-    @property
-    def is_scarce(self) -> bool:
-        """Return whether so much memory is in use already that an evaluation should wait until some is given back."""
-        return 2 * self._peak > self.total_bytes
-
     def begin(self) -> None:
-        """Count the peak anew, since earlier evaluations have given their memory back.
-
-        Without effect once this one takes memory of its own, from `check` on.
-        """
+        """Start counting the peak: earlier evaluations have given their memory back."""
         with self._sampling:
-            if self._is_counting:
-                return
             self._peak = 0
         if self.total_bytes:
             self._sample()

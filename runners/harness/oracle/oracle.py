@@ -32,8 +32,8 @@ from runners.wire import from_plain, to_plain
 PIECE_BYTES = 256 << 20
 # How much to digest at a time, which takes three times as much memory.
 DIGESTED_BYTES = 64 << 20
-# An output this close to the reference's own, as a share of what is permitted, needs no comparison in higher precision:
-# with the reference's own error, which is permitted too, it stays within the limits.
+# An output this close to the reference's own result, as a share of what is permitted, needs no comparison in higher
+# precision where the reference's own is known to stay within the rest.
 CLOSE = 0.25
 # Odd, so that the weights of neighbouring places differ in all bits (Knuth's multiplicative hashing).
 _DIGEST_FACTOR = 0x9E3779B97F4A7C1
@@ -74,7 +74,8 @@ class Oracle:
         self._distributions: dict[int, str] = {}
         self._layouts: dict[str, Layout] = {}
         self._expected = self._own = Expectation(-1, [])
-        self._not_close: set[str] = set()
+        # Whether the reference's own result may stand for the expected one, by case and distribution.
+        self._own_serves: dict[tuple[str, str], bool] = {}
         self._answers: dict[str, Answer] = {
             "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
             "forget": self._forget, "footprint": self._footprint, "distributions": self._usable,
@@ -95,8 +96,10 @@ class Oracle:
     def _setup(self, question: dict[str, Any]) -> dict[str, Any]:
         """Write what candidates are given once to the descriptor that came with the question.
 
-        Return the setups' names by case, none if candidates are given nothing, and the files' places.
+        Return the setups' names by case, none if candidates are given nothing, and the files' places. Every evaluation
+        begins with it, and learns nothing from how the last one went.
         """
+        self._own_serves.clear()
         names: dict[str, str] = {}
         with os.fdopen(question["descriptor"], "wb") as file:
             parcel = Parcel(file)
@@ -197,38 +200,58 @@ class Oracle:
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         """Compare outputs with what is expected of a content.
 
-        Those of `timed` calls, of which earlier ones were compared in higher precision, are right too if they are close
-        to the reference's own result, which takes a fraction of the time and memory.
+        Those of `timed` calls are right as well if they are close to the reference's own result, which takes a fraction
+        of the time and memory. Only a comparison in full shows that the reference's own serves for that.
         """
         content = question["content"]
         outputs = [self._snapshot(spec) for spec in question["outputs"]]
         self._problem.prepare(self._case_of(content))
-        compared = self._compared_with_own(content, outputs) if question.get("timed") else None
-        return compared or self._compared_with_expected(content, outputs)
+        if question.get("timed") and self._are_close(content, outputs):
+            # Errors are figures against what is expected, which other calls have.
+            return _plain(Comparison(None, 0.0, 0.0))
+        compared = self._compared_with_expected(content, outputs)
+        if self._kind_of(content) not in self._own_serves:
+            self._own_serves[self._kind_of(content)] = self._own_is_right(content)
+        return compared
 
-    def _compared_with_own(self, content: int, outputs: list[torch.Tensor]) -> dict[str, Any] | None:
-        """Compare outputs with the reference's in its own precision. Return None unless they are `CLOSE` to it.
+    def _are_close(self, content: int, outputs: list[torch.Tensor]) -> bool:
+        """Return whether outputs are `CLOSE` to the reference's own, if that serves.
 
-        A case of which an output was not close is not tried again.
+        It is not asked again in this evaluation once an output was not.
         """
-        case = self._case_of(content)
-        if self._problem.compares or case.name in self._not_close:
-            return None
+        kind = self._kind_of(content)
+        if not self._own_serves.get(kind, False):
+            return False
         if self._own.content != content:
             self._own = Expectation(-1, [])  # frees the memory before the next takes its own
             results = self._problem.reference(self._restored(content))
             self._own = Expectation(content, results, [Loss(0.0, 0.0)] * len(results))
-        compared = self._element_wise(outputs, self._own, share=CLOSE)
-        if compared.error is not None:
-            self._not_close.add(case.name)
-            self._own = Expectation(-1, [])
-            return None
-        return _plain(compared)
+        if self._element_wise(outputs, self._own, share=CLOSE).error is None:
+            return True
+        self._own_serves[kind], self._own = False, Expectation(-1, [])
+        return False
+
+    def _own_is_right(self, content: int) -> bool:
+        """Return whether the reference's own result on a content stays within what `CLOSE` leaves of the limits.
+
+        Where what is expected has no higher precision, nothing is to be gained, and the answer is no.
+        """
+        if self._problem.compares or self._problem.unsuited(self._distributions[content]):
+            return False
+        expected = self._expectation(content)
+        declared = self._layouts[self._case_of(content).name].outputs or []
+        if all(dtype_name(exact) == spec.dtype for exact, spec in zip(expected.outputs, declared, strict=False)):
+            return False
+        results = self._problem.reference(self._restored(content))
+        return self._element_wise(results, expected, share=1.0 - CLOSE).error is None
+
+    def _kind_of(self, content: int) -> tuple[str, str]:
+        return self._case_of(content).name, self._distributions[content]
 
     def _compared_with_expected(self, content: int, outputs: list[torch.Tensor]) -> dict[str, Any]:
         expected = self._expectation(content)
         if self._problem.unsuited(self._distributions[content]):
-            return {"error": None, "max_abs_error": 0.0, "max_rel_error": 0.0}
+            return _plain(Comparison(None, 0.0, 0.0))
         own = None
         if self._problem.compares:
             own = self._problem.compare(self._restored(content), outputs, expected.outputs)

@@ -108,10 +108,6 @@ class TrustedPool:
         self._closing = [future for future in self._closing if not future.done()]
         self._closing.append(self._reaper.submit(self._close_undisturbing, close))
 
-    def after_endings(self, act: Callable[[], None]) -> None:
-        """Do something in the background once the processes of earlier evaluations have ended."""
-        self._reaper.submit(act)
-
     def await_endings(self) -> float:
         """Wait until the processes of earlier evaluations have given their memory back. Return the seconds waited."""
         started = time.monotonic()

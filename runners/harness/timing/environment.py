@@ -28,7 +28,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.6: memory at its peak is no longer read against what stood ready when an evaluation began.
 # 2.7: intervals over several cases count a session once; a small difference needs more sessions.
 # 2.8: timed calls are judged by the reference's own result if they are close to it.
-HARNESS_VERSION = "2.8"
+# 2.9: that holds only where a full comparison has shown that the reference's own result is right.
+HARNESS_VERSION = "2.9"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

@@ -148,11 +148,10 @@ class Timings:
             return 0.0
         return median([median(s[CANDIDATE].busy_us) - median(s[opponent].busy_us) for s in sides])
 
-    def is_ahead(self, case: str) -> bool:
-        """Return whether the candidate's device time, as its process claims it, is below that of some other side."""
-        others = [name for name in self.sessions[case][0].sides if name != CANDIDATE]
-        ours = self.samples(case, CANDIDATE)
-        return any(median(ours) < median(theirs) for name in others if (theirs := self.samples(case, name)))
+    def is_below(self, speedup: float, rng: random.Random) -> bool:
+        """Return whether the candidate is surely below that speedup over every other side."""
+        others = [name for name in next(iter(self.sessions.values()))[0].sides if name != CANDIDATE]
+        return bool(others) and all(self.speedup(name, rng).high < speedup for name in others)
 
     def beside_a_call_us(self, case: str, side: str) -> float:
         """Return the time in µs per call that a side's requests take by the referee's clock and not by their own."""
