@@ -7,6 +7,15 @@ speedup of each run, 0 where it has no correct kernel, NaN where it does not cou
   fast_p            share of problems that are correct and faster than p times the baseline (Ouyang et al. 2025)
   intervals         Wilson's for shares (JASA 1927), percentile bootstrap over problems for means (Efron 1979)
   comparisons       paired bootstrap over problems of the mean log ratio, p-values adjusted by Holm (1979)
+
+Notation:
+
+| symbol | meaning | in the code |
+|---|---|---|
+| s[i, j] | speedup of the run on problem i with seed j | `scores` |
+| fast_p | share of problems with s > p, averaged over a problem's seeds first | `fast`, `threshold` |
+| d[i] | mean over seeds of log s of the first configuration less that of the second | `_difference` |
+| p | two-sided bootstrap value of the mean of d being 0, and after Holm | `Difference.p`, `adjusted` |
 """
 
 from __future__ import annotations

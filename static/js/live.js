@@ -1,4 +1,4 @@
-// The live run page. The table of events is the truth and the socket only a doorbell: whatever rings, the page asks
+// The live run page. The table of events is the truth and the socket only a signal: on every message the page asks
 // for everything after the last event it holds, one question at a time, so nothing is missed and nothing doubled.
 // Where sockets are blocked, it asks on a timer.
 "use strict";

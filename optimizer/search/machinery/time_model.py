@@ -7,6 +7,18 @@ length scale are chosen by the leave-one-out error, which has a closed form (Ras
 Shafer 2005; Barber et al. 2021), so they hold where the process's own assumptions do not.
 
 A prediction ranks and warns. It is never a verdict.
+
+Notation, with n measured kernels, each described by a row x of descriptors and its time t in µs:
+
+| symbol | meaning | in the code |
+|---|---|---|
+| y = log t − (a + b · cost(x)) | what the line leaves of a time | `targets`; `intercept` a, `slope` b |
+| σ² | variance of y around the line | `variance` |
+| k(x, x′) | Matérn-3/2 correlation of two rows, of length scale ℓ | `_correlation`, `length` |
+| K = σ² (k + noise · I) | covariance of the times, shape (n, n) | `covariance`; K⁻¹ `inverse`, K⁻¹ y `solved` |
+| eᵢ = (K⁻¹ y)ᵢ / (K⁻¹)ᵢᵢ | leave-one-out error of kernel i | `left_out` |
+| sᵢ = (K⁻¹)ᵢᵢ^(−½) | its standard deviation | `deviations` |
+| q | conformal quantile of the abs(eᵢ) / sᵢ: half the width of an interval, in standard deviations | `width` |
 """
 
 from __future__ import annotations
@@ -89,8 +101,8 @@ class TimeModel:
         row = np.array(list(descriptors(figures).values()))
         near = self.variance * _correlation(self.rows, row[None], self.length)[:, 0]
         mean = self.intercept + self.slope * row[_COST] + float(near @ self.solved)
-        spread = math.sqrt(max(self.variance * (1 + _NOISE) - float(near @ self.inverse @ near), 1e-12))
-        half = self.width * spread
+        deviation = math.sqrt(max(self.variance * (1 + _NOISE) - float(near @ self.inverse @ near), 1e-12))
+        half = self.width * deviation
         return Prediction(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(self.rows))
 
 
@@ -110,8 +122,8 @@ class _Choice:
         covariance = variance * (_correlation(rows, rows, length) + _NOISE * np.eye(len(rows)))
         inverse: Floats = np.linalg.inv(covariance).astype(np.float64)
         solved = inverse @ targets
-        left_out, spread = solved / np.diag(inverse), 1 / np.sqrt(np.diag(inverse))
-        width = _quantile(np.abs(left_out) / spread)
+        left_out, deviations = solved / np.diag(inverse), 1 / np.sqrt(np.diag(inverse))
+        width = _quantile(np.abs(left_out) / deviations)
         model = TimeModel(rows, intercept, slope, length, variance, solved, inverse, width)
         return cls(float(np.abs(left_out).mean()), model)
 

@@ -32,7 +32,7 @@ from runners.tunables import Parameter
 
 MOST = 200  # measured configurations of a related task to which its process is fitted
 _EXPECTED, _EXPECTED_COUNT = 0.7, 4  # correlation before anything is measured, and how many observations it counts
-_LEAST_SPREAD = 0.3  # of predictions over the observed rows; less would exaggerate differences between equals
+_LEAST_DEVIATION = 0.3  # of predictions over the observed rows; less would exaggerate differences between equals
 _LEAST_RESIDUAL = 0.3  # standard deviation of what the related tasks do not explain
 
 
@@ -64,19 +64,20 @@ class Transfer:
         each = np.array([_correlation(one, targets) for one in found.T]) ** 2
         weights = each / each.sum() if each.sum() > 0 else np.full(len(each), 1.0 / len(each))
         predicted = found @ weights
-        spread = max(float(predicted.std()), _LEAST_SPREAD)
-        return Prior(self, weights, float(predicted.mean()), _correlation(predicted, targets), spread)
+        deviation = max(float(predicted.std()), _LEAST_DEVIATION)
+        return Prior(self, weights, float(predicted.mean()), _correlation(predicted, targets), deviation)
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Hold a prior mean: the related tasks' predictions with their weights, centre, correlation and spread."""
+    """Hold a prior mean: the related tasks' predictions with their weights, centre, correlation and
+    standard deviation."""
 
     transfer: Transfer
     weights: Floats
     centre: float
     correlation: float
-    spread: float
+    deviation: float
 
     @property
     def residual(self) -> float:
@@ -86,7 +87,7 @@ class Prior:
     def mean(self, rows: Rows) -> Floats:
         """Return the prior mean at each row, shape (rows,)."""
         predicted: Floats = self.transfer.predict(rows) @ self.weights
-        return self.correlation * (predicted - self.centre) / self.spread
+        return self.correlation * (predicted - self.centre) / self.deviation
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ STANDING_SHARE = 0.15
 class Standing:
     """Limit the processes that stand ready on a device.
 
-    `oracles` are kept from earlier problems, `spares` wait for new ones, `workers` wait for candidates, and `sides` are
-    those of all sessions that are started together.
+    `oracles` are kept from earlier problems, `fresh` oracles wait for new problems, `workers` wait for candidates, and
+    `sides` are those of all sessions that are started together.
     """
 
     oracles: int = 4
-    spares: int = 2
+    fresh: int = 2
     workers: int = 12
     sides: int = 1000
 
@@ -43,8 +43,8 @@ def limits_for(memory_bytes: int) -> Standing:
         return usual
     most = int(STANDING_SHARE * memory_bytes / CONTEXT_BYTES)
     oracles = max(1, min(usual.oracles, most // 5))
-    spares = min(usual.spares, most // 6)
-    return Standing(oracles, spares, max(0, min(usual.workers, most - oracles - spares)), most)
+    fresh = min(usual.fresh, most // 6)
+    return Standing(oracles, fresh, max(0, min(usual.workers, most - oracles - fresh)), most)
 
 
 def _memory_bytes(device: Device) -> int:

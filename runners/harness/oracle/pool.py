@@ -27,18 +27,18 @@ class TrustedPool:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # Each kept oracle holds its problem's weights. A spare takes five seconds to start and is paused for half of
-        # every evaluation, so one alone was not ready for the next.
+        # Each kept oracle holds its problem's weights. A fresh one takes five seconds to start and is paused for half
+        # of every evaluation, so one alone was not ready for the next.
         self._standing = standing(device)
         self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
-        self._spares: deque[OracleClient] = deque()
+        self._fresh: deque[OracleClient] = deque()
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
         self._owner = os.getpid()
         self._reaper = ThreadPoolExecutor(1, thread_name_prefix="reaper")
         self._closing: list[Future[None]] = []
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spares")
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="fresh-oracles")
         self._starting: Future[None] | None = None
 
     def zygote(self) -> Zygote:
@@ -63,11 +63,11 @@ class TrustedPool:
 
     def _own_oracle(self) -> OracleClient:
         """Return an oracle whose process has seen no problem and serves no other one."""
-        spare = self._taken_spare() or self._new_oracle()
+        fresh = self._taken_fresh() or self._new_oracle()
         if self._device.kind != "cpu":
             # On a CPU they would compete with what is measured.
-            self._keep_spares()
-        return spare
+            self._keep_fresh()
+        return fresh
 
     def _new_oracle(self) -> OracleClient:
         # On a CPU importing what few problems need would compete with the candidate's build.
@@ -79,15 +79,15 @@ class TrustedPool:
             return OracleClient(zygote, is_alone=is_alone)
         return GpuOracleClient(zygote, self._device.kind, self._device.flush_bytes, is_alone=is_alone)
 
-    def _taken_spare(self) -> OracleClient | None:
-        """Return the spare that was started first, or None if none is alive."""
+    def _taken_fresh(self) -> OracleClient | None:
+        """Return the fresh oracle that was started first, or None if none is alive."""
         with self._lock:
-            while self._spares:
-                spare = self._spares.popleft()
-                self.warm_workers.release(spare)
-                if spare.alive:
-                    return spare
-                spare.close()
+            while self._fresh:
+                fresh = self._fresh.popleft()
+                self.warm_workers.release(fresh)
+                if fresh.alive:
+                    return fresh
+                fresh.close()
         return None
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
@@ -95,9 +95,9 @@ class TrustedPool:
         oracle.listen(None)
         oracle.rest()
         with self._lock:
-            spare = self._oracles.pop(bundle.content_hash, None)
+            other = self._oracles.pop(bundle.content_hash, None)
             self._oracles[bundle.content_hash] = oracle
-            dropped = [spare] if spare else []
+            dropped = [other] if other else []
             while len(self._oracles) > self._standing.oracles:
                 dropped.append(self._oracles.popitem(last=False)[1])
         for client in dropped:
@@ -118,7 +118,7 @@ class TrustedPool:
         with self._device.shared():
             close()
 
-    def _keep_spares(self) -> None:
+    def _keep_fresh(self) -> None:
         """Start the oracles that the next new problems take, in the background.
 
         Otherwise each would wait seconds for imports and for opening the device. They start during the first stages of
@@ -126,14 +126,14 @@ class TrustedPool:
         """
         with self._lock:
             if self._starting is None or self._starting.done():
-                self._starting = self._starter.submit(self._fill_spares)
+                self._starting = self._starter.submit(self._fill_fresh)
 
-    def _fill_spares(self) -> None:
-        while len(self._spares) < self._standing.spares:
-            spare = self._new_oracle()
+    def _fill_fresh(self) -> None:
+        while len(self._fresh) < self._standing.fresh:
+            fresh = self._new_oracle()
             with self._lock:
-                self._spares.append(spare)
-                self.warm_workers.hold(spare)
+                self._fresh.append(fresh)
+                self.warm_workers.hold(fresh)
 
     def close(self) -> None:
         """End all processes. The pool may be used again."""
@@ -143,10 +143,10 @@ class TrustedPool:
         self.warm_workers.close()
         with self._lock:
             self._drop_oracles()
-            for spare in self._spares:
-                self.warm_workers.release(spare)
-                spare.close()
-            self._spares.clear()
+            for fresh in self._fresh:
+                self.warm_workers.release(fresh)
+                fresh.close()
+            self._fresh.clear()
             if self._zygote is not None:
                 self._zygote.close()
             self._zygote = None

@@ -29,7 +29,7 @@ def main(descriptor: str, kind: str = "") -> None:
 
     if kind == MODULES:
         # The first arithmetic on the meta device imports 900 modules, which takes as long as importing torch. What
-        # oracles of modules do needs them in most cases; the spare that imported them did so while nobody waited.
+        # oracles of modules do needs them in most cases; whoever is forked ahead imports them while nobody waits.
         torch.empty(1, device="meta") + 1
     gc.enable()
 

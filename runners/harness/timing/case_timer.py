@@ -27,7 +27,7 @@ from runners.harness.processes.participant import CandidateProcess, RequestTimes
 from runners.harness.timing.first_calls import make_first_calls
 from runners.harness.timing.measurements import CaseSession, SideTimes
 from runners.harness.timing.plan import MOST_LOOP_CALLS, Plan
-from runners.harness.timing.statistics import TimedRequest, usable, within_spread
+from runners.harness.timing.statistics import TimedRequest, usable, within_deviation
 from runners.harness.timing.timed_outputs import TimedOutputs
 from runners.job import Flag, Objective, Status
 from runners.problems.base import Case, Problem
@@ -145,7 +145,7 @@ class CaseTimer:
         """Return the standard error of this session's mean log-ratio, by the variation within all sessions so far."""
         sessions = [*(session.unit_ratios(BASELINE, basis) for session in self._earlier)]
         ratios = self._result.unit_ratios(BASELINE, basis)
-        return within_spread([*sessions, ratios]) / math.sqrt(len(ratios))
+        return within_deviation([*sessions, ratios]) / math.sqrt(len(ratios))
 
     def _warm_up(self) -> tuple[Content, int]:
         """Make the first calls, in which a side allocates and compiles; return a content and the calls of a block."""

@@ -30,8 +30,8 @@ from runners.harness.timing.statistics import (
     Interval,
     clocks_agree,
     median_interval,
+    scatter_us,
     speedup,
-    spread_us,
     unaccounted_us,
 )
 from runners.job import Limits, Objective, ProblemBundle
@@ -133,7 +133,8 @@ class Timings:
             for s in self.sessions[case]
         ]
         agreed = [
-            clocks_agree(ours, trusted, slack_us=0.0 if strictly else spread_us(trusted)) for ours, trusted in pairs
+            clocks_agree(ours, trusted, slack_us=0.0 if strictly else scatter_us(trusted))
+            for ours, trusted in pairs
         ]
         # A majority, because load may disturb one session.
         return sum(agreed) * 2 > len(agreed)

@@ -69,7 +69,7 @@ def unit_log_ratio(opponent_blocks: Sequence[float], candidate_blocks: Sequence[
     return fmean(map(math.log, opponent_blocks)) - fmean(map(math.log, candidate_blocks))
 
 
-def within_spread(sessions: Units) -> float:
+def within_deviation(sessions: Units) -> float:
     """Return the standard deviation of the units within their sessions, each about its own session's mean (pooled).
 
     It is infinite if no session has two units.
@@ -224,7 +224,7 @@ def unaccounted_us(requests: Sequence[TimedRequest]) -> float:
     return quantile(sorted(request.outside_us - request.inside_us for request in requests), 0.25)
 
 
-def spread_us(requests: Sequence[TimedRequest]) -> float:
+def scatter_us(requests: Sequence[TimedRequest]) -> float:
     """Return the distance between the quartiles of a request's unaccounted time, in µs per call."""
     beside = sorted(request.outside_us - request.inside_us for request in requests)
     calls = fmean(request.calls for request in requests)
@@ -242,7 +242,7 @@ def clocks_agree(
 
     Two signs must both speak against it: the slope from K to 2K calls, and a request that costs more besides its
     calls than a request to a trusted process does. Each is tolerated within a share of a call, the clock's
-    resolution, and `slack_us` per call for the effect of other load (`spread_us`).
+    resolution, and `slack_us` per call for the effect of other load (`scatter_us`).
     """
     calls = fmean(request.calls for request in requests)
     claimed_us = median([request.inside_us / request.calls for request in requests])

@@ -27,7 +27,7 @@ def failed_checks(
     """Return everything that speaks against the times. `claimed` is the speedup over the baseline that they amount
     to."""
     hides = not timings.is_below(FAR_BEHIND, rng)
-    found = [doubt for case in cases for doubt in _of_case(problem, case, target, timings, rng, hides=hides)]
+    found = [line for case in cases for line in _of_case(problem, case, target, timings, rng, hides=hides)]
     seen = timings.referee_speedup(BASELINE, rng)
     if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):
         found.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")

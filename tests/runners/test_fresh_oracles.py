@@ -15,7 +15,7 @@ from runners.harness.oracle import pool as pool_module
 from runners.harness.oracle.pool import TrustedPool
 from runners.problems import load
 
-SPARES, MOST_ORACLES = Standing().spares, Standing().oracles
+FRESH, MOST_ORACLES = Standing().fresh, Standing().oracles
 GIB = 1 << 30
 
 
@@ -90,17 +90,17 @@ def taken_from(pool: TrustedPool) -> RecordedSpare:
 
 
 def test_the_next_problems_oracles_are_started_while_one_is_evaluated(gpu_pool: TrustedPool) -> None:
-    first, spares = taken_from(gpu_pool), list(map(recorded, gpu_pool._spares))
-    assert len(spares) == SPARES and first not in spares
-    assert all(one.zygote.for_modules and one.is_alone for one in (first, *spares))
-    assert taken_from(gpu_pool) is spares[0]
-    left = list(map(recorded, gpu_pool._spares))
-    assert left[:-1] == spares[1:] and left[-1] not in spares
+    first, fresh = taken_from(gpu_pool), list(map(recorded, gpu_pool._fresh))
+    assert len(fresh) == FRESH and first not in fresh
+    assert all(one.zygote.for_modules and one.is_alone for one in (first, *fresh))
+    assert taken_from(gpu_pool) is fresh[0]
+    left = list(map(recorded, gpu_pool._fresh))
+    assert left[:-1] == fresh[1:] and left[-1] not in fresh
 
 
 def test_nobody_waits_for_the_next_ones_to_start(gpu_pool: TrustedPool, monkeypatch: pytest.MonkeyPatch) -> None:
     first, may_start = gpu_pool._new_oracle(), threading.Event()
-    monkeypatch.setattr(gpu_pool, "_taken_spare", lambda: first)
+    monkeypatch.setattr(gpu_pool, "_taken_fresh", lambda: first)
     started = gpu_pool._new_oracle
 
     def slowly() -> Any:
@@ -108,29 +108,29 @@ def test_nobody_waits_for_the_next_ones_to_start(gpu_pool: TrustedPool, monkeypa
         return started()
 
     monkeypatch.setattr(gpu_pool, "_new_oracle", slowly)
-    assert gpu_pool._own_oracle() is first and not gpu_pool._spares
+    assert gpu_pool._own_oracle() is first and not gpu_pool._fresh
     may_start.set()
     gpu_pool.close()
 
 
 def test_they_are_paused_during_timing_until_an_evaluation_takes_one(gpu_pool: TrustedPool) -> None:
     taken_from(gpu_pool)
-    first, *others = map(recorded, gpu_pool._spares)
+    first, *others = map(recorded, gpu_pool._fresh)
     with gpu_pool.warm_workers.quiet():
         assert first.calls == ["pause"]
     assert first.calls == ["pause", "resume"]
     with gpu_pool.warm_workers.quiet():
         # Another evaluation takes it and must not wait; what is started for the one after it waits.
         assert taken_from(gpu_pool) is first and first.calls[-1] == "resume"
-        assert [recorded(one).calls[-1] for one in gpu_pool._spares] == ["pause"] * SPARES
-    assert {recorded(one).calls[-1] for one in (*others, *gpu_pool._spares)} == {"resume"}
+        assert [recorded(one).calls[-1] for one in gpu_pool._fresh] == ["pause"] * FRESH
+    assert {recorded(one).calls[-1] for one in (*others, *gpu_pool._fresh)} == {"resume"}
 
 
 def test_one_that_has_died_is_replaced_and_forgotten(gpu_pool: TrustedPool) -> None:
     taken_from(gpu_pool)
-    dead, alive, *_ = map(recorded, gpu_pool._spares)
+    dead, alive, *_ = map(recorded, gpu_pool._fresh)
     dead.alive = False
-    assert taken_from(gpu_pool) is alive and len(gpu_pool._spares) == SPARES
+    assert taken_from(gpu_pool) is alive and len(gpu_pool._fresh) == FRESH
     told = len(dead.calls)
     with gpu_pool.warm_workers.quiet():
         pass
@@ -139,15 +139,15 @@ def test_one_that_has_died_is_replaced_and_forgotten(gpu_pool: TrustedPool) -> N
 
 def test_closing_the_pool_ends_them(gpu_pool: TrustedPool) -> None:
     taken_from(gpu_pool)
-    spares = [recorded(one) for one in gpu_pool._spares]
+    fresh = [recorded(one) for one in gpu_pool._fresh]
     gpu_pool.close()
-    assert all(one.calls[-1] == "close" for one in spares) and not gpu_pool._spares
+    assert all(one.calls[-1] == "close" for one in fresh) and not gpu_pool._fresh
 
 
 def test_a_cpu_keeps_none(no_processes: None) -> None:
     host = TrustedPool(Device("cpu"))
     assert not recorded(host._own_oracle()).zygote.for_modules
-    assert host._starting is None and not host._spares
+    assert host._starting is None and not host._fresh
 
 
 def test_an_oracle_too_many_ends_in_the_background_and_while_nobody_times(
@@ -169,7 +169,7 @@ def test_a_large_device_holds_as_many_ready_as_one_whose_memory_is_not_known() -
     usual = Standing()
     for memory_bytes in (80 * GIB, 141 * GIB):
         found = limits_for(memory_bytes)
-        assert (found.oracles, found.spares, found.workers) == (usual.oracles, usual.spares, usual.workers)
+        assert (found.oracles, found.fresh, found.workers) == (usual.oracles, usual.fresh, usual.workers)
         assert found.sides >= 9  # three sessions of candidate, baseline and parent
     assert limits_for(0) == usual
 
@@ -177,7 +177,7 @@ def test_a_large_device_holds_as_many_ready_as_one_whose_memory_is_not_known() -
 @pytest.mark.parametrize("gib", [4, 6, 8, 12, 16, 24, 40, 48])
 def test_what_stands_ready_takes_a_small_share_of_a_small_device(gib: int) -> None:
     found = limits_for(gib * GIB)
-    ready = found.oracles + found.spares + found.workers
+    ready = found.oracles + found.fresh + found.workers
     assert found.oracles >= 1 and ready * 600 * (1 << 20) <= max(600 * (1 << 20), 0.15 * gib * GIB)
     assert found.sides <= 0.15 * gib * 1024 / 600
 
@@ -185,4 +185,4 @@ def test_what_stands_ready_takes_a_small_share_of_a_small_device(gib: int) -> No
 def test_a_small_device_keeps_fewer_oracles(no_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "standing", lambda device: limits_for(8 * GIB))
     pool = TrustedPool(Device("cuda"))
-    assert taken_from(pool) and not pool._spares
+    assert taken_from(pool) and not pool._fresh
