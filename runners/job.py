@@ -435,3 +435,11 @@ class JobResult:
     environment: dict[str, Any] = field(default_factory=dict)
     harness_version: str = ""
     protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def outcome(self) -> str:
+        """Return the status in a word for people, who must not take a kernel for correct that its device never ran:
+        `emulated` where it was right in emulation, `built` where it was only compiled."""
+        if self.status is not Status.CORRECT or Flag.NOT_EXECUTED not in self.flags or self.duplicate_of:
+            return self.status.value
+        return "emulated" if Flag.EMULATED in self.flags else "built"

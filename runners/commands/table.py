@@ -10,7 +10,7 @@ from runners.profiling.summary import in_words, notes_in
 
 def table(spec: JobSpec, result: JobResult) -> str:
     """Format the verdict first, then the reasons, then the figures case by case and stage by stage."""
-    lines = [f"{spec.problem.name} on {spec.target}: {result.status.value}{_verdict(result)}"]
+    lines = [f"{spec.problem.name} on {spec.target}: {result.outcome}{_verdict(result)}"]
     lines += [f"  {line}" for reason in result.reasons for line in reason.splitlines()]
     if result.flags:
         lines.append(f"  flags: {', '.join(result.flags)}")
