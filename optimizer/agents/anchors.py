@@ -21,6 +21,14 @@ MOST_BLOCKS = 4
 BEGIN, END = "<<<IMPROVE BEGIN>>>", "<<<IMPROVE END>>>"
 _BEGIN = re.compile(r"<{2,3}\s*IMPROVE\s+BEGINS?\s*>{2,3}", re.IGNORECASE)
 _END = re.compile(r"<{2,3}\s*IMPROVE\s+ENDS?\s*>{2,3}", re.IGNORECASE)
+_MARK = re.compile(r"<{2,3}\s*IMPROVE\s+(?:BEGIN|END)S?\s*>{2,3}", re.IGNORECASE)
+# A mark behind code: the comment goes with it where nothing else is in it.
+_MARK_BEHIND = re.compile(rf"(?:(?://|#)\s*{_MARK.pattern}\s*$|/\*\s*{_MARK.pattern}\s*\*/)", re.IGNORECASE)
+# A line that is a comment with a mark first in it, or a bare mark.
+_MARK_LINE = re.compile(
+    rf"\s*(?:(?://|#)[^\w\"'<]*{_MARK.pattern}.*|/\*[^\w\"'<]*{_MARK.pattern}[^*]*\*+/\s*|{_MARK.pattern}\s*)$",
+    re.IGNORECASE,
+)
 _COMMENT = re.compile(r"^\s*(?://|#|/\*|\*)\s?(?:\*/)?")
 _ADVICE = re.compile(r"^\s*(?://|#) advice: ?")
 _HASH_COMMENTS = ("python", "triton")
@@ -69,8 +77,12 @@ class Anchored:
         return self._with_spans(written)
 
     def replaced(self, blocks: Sequence[str]) -> str:
-        """Return the source with new content in its marked blocks, and nothing else changed."""
-        return self._with_spans([new.strip("\n").split("\n") if new.strip() else [] for new in blocks])
+        """Return the source with new content in its marked blocks, and nothing else changed.
+
+        Anchors and advice that the content repeats are left out: they would look like marks of the next plan.
+        """
+        own = [_without_marks(new.split("\n")) for new in blocks]
+        return self._with_spans([new.strip("\n").split("\n") if new.strip() else [] for new in map("\n".join, own)])
 
     def _with_spans(self, contents: Sequence[Sequence[str]]) -> str:
         """Return the source with these lines in place of the marked blocks."""
@@ -80,6 +92,11 @@ class Anchored:
             written += [*self.lines[position:start], *lines]
             position = end
         return "\n".join([*written, *self.lines[position:]])
+
+
+def without_anchors(source: str) -> str:
+    """Return a source without anchors and the advice that came with them; a source without anchors is unchanged."""
+    return "\n".join(_without_marks(source.split("\n"))) if _MARK.search(source) else source
 
 
 def marked_blocks(text: str) -> list[Marked]:
@@ -112,8 +129,11 @@ def marked_blocks(text: str) -> list[Marked]:
 
 
 def place(text: str, source: str) -> Anchored:
-    """Find the planner's blocks in the source. Raises AnchorError when a block is missing there or occurs twice."""
-    lines = source.split("\n")
+    """Find the planner's blocks in the source. Raises AnchorError when a block is missing there or occurs twice.
+
+    Anchors of an earlier plan are removed from the source first.
+    """
+    lines = without_anchors(source).split("\n")
     known = [(number, squeezed) for number, line in enumerate(lines) if (squeezed := _squeezed(line))]
     spans, advice = [], []
     for marked in marked_blocks(text):
@@ -143,6 +163,12 @@ def read_anchored(text: str) -> Anchored:
         else:
             lines.append(line)
     return Anchored(tuple(lines), tuple(spans), tuple(advice))
+
+
+def _without_marks(lines: Sequence[str]) -> list[str]:
+    """Return the lines that are neither anchor nor advice; code beside an anchor stays."""
+    kept = [line for line in lines if not _MARK_LINE.match(line) and not _ADVICE.match(line)]
+    return [_MARK.sub("", _MARK_BEHIND.sub("", line)).rstrip() if _MARK.search(line) else line for line in kept]
 
 
 def _without_advice(block: Sequence[str], known: set[str]) -> tuple[list[str], str]:

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field
 
-from optimizer.agents.anchors import Anchored, read_anchored
+from optimizer.agents.anchors import Anchored, read_anchored, without_anchors
 from optimizer.agents.answer_base import Basis, TextAnswer, register
 from optimizer.agents.code_blocks import (
     AnswerError,
@@ -55,14 +55,17 @@ class KernelAnswer(TextAnswer):
     @classmethod
     def _complete(cls, text: str) -> Self:
         block, prose = only_block(text)
-        return cls(source=block.text, language=language_named(block.info), **told_around(prose))
+        source = without_anchors(block.text)
+        if not source.strip():
+            raise AnswerError(Fault.NO_CODE, "The code block is empty. Put the complete kernel into it.")
+        return cls(source=source, language=language_named(block.info), **told_around(prose))
 
     @classmethod
     def _edited(cls, text: str, basis: Basis | None) -> Self:
         edits, prose = split_edits(text)
         if basis is None:
             raise AnswerError(Fault.NO_BASIS, "There is no kernel to edit here. Send the complete kernel instead.")
-        source = apply_edits(basis.text, edits)
+        source = without_anchors(apply_edits(basis.text, edits))
         if not source.strip():
             raise AnswerError(Fault.NO_CODE, "The edits leave nothing of the kernel.")
         return cls(source=source, language=Language(basis.language), edits=len(edits), **told_around(prose))

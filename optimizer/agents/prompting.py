@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.agents import sections, task_sections
+from optimizer.agents.anchors import without_anchors
 from optimizer.agents.delimiters import NOTICE, Delimiters
 from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, knowledge_for
 from optimizer.agents.task_sections import SOURCE_CAP
@@ -402,7 +403,7 @@ def _edit_base(desk: Desk) -> tuple[str, str]:
     """
     node = desk.kernel("node")
     if desk.ask.role == "plan" and node is not None:
-        return node.source.text, node.source.language.value
+        return without_anchors(node.source.text), node.source.language.value
     if desk.ask.answer_schema == "BlockAnswer":
         plan = desk.history.calls[str(desk.context["plan"])].answer or {}
         return str(plan.get("anchored", "")), desk.language.value
@@ -410,5 +411,5 @@ def _edit_base(desk: Desk) -> tuple[str, str]:
         kernel = desk.kernel(name)
         # SEARCH/REPLACE edits of a kernel in another language make no sense.
         if kernel is not None and kernel.source.language == desk.language:
-            return kernel.source.text, desk.language.value
+            return without_anchors(kernel.source.text), desk.language.value
     return "", ""

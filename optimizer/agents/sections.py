@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+from optimizer.agents.anchors import without_anchors
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.agents.task_sections import SOURCE_CAP, plain
 from optimizer.queries.kernel_resources import changed_features, pairs_of
@@ -71,11 +72,13 @@ def is_reference_of_task(kernel: KernelView, history: History) -> bool:
 
 
 def _source(kernel: KernelView, delimiters: Delimiters, near: KernelView | None) -> str:
-    text = kernel.source.text
+    text = without_anchors(kernel.source.text)
     if near is not None and near.source.language == kernel.source.language:
         names = f"#{near.number}", f"#{kernel.number}"
         diff = "\n".join(
-            difflib.unified_diff(near.source.text.splitlines(), text.splitlines(), *names, lineterm="")
+            difflib.unified_diff(
+                without_anchors(near.source.text).splitlines(), text.splitlines(), *names, lineterm=""
+            )
         )
         # A diff costs fewer tokens, but one of most lines is harder to read than the source.
         if len(diff) < DIFF_SHARE * len(text):

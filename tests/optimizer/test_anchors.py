@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.agents.anchors import AnchorError, place, read_anchored
+from optimizer.agents.anchors import AnchorError, place, read_anchored, without_anchors
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.agents.kernel_answers import BlockAnswer
+from optimizer.agents.kernel_answers import BlockAnswer, KernelAnswer
 
 LINES = [f"float line_{number} = {number}.0f;" for number in range(1, 101)]
 SOURCE = "\n".join(LINES) + "\n"
@@ -108,3 +108,53 @@ def test_the_anchored_source_is_read_back_as_it_was_written(start: int, advice: 
     found = place(marked(start, start + 2, *advice), SOURCE)
     again = read_anchored(found.text("python"))
     assert (again.lines, again.spans) == (found.lines, found.spans)
+
+
+def test_anchors_and_advice_that_a_coder_repeats_do_not_enter_the_kernel() -> None:
+    anchored = place(marked(5, 7, "faster"), SOURCE).text("cpp")
+    block = f"{BEGIN}\n// advice: faster\nint changed;\n{END}"
+    assert answered(fenced(block), anchored).source == answered(fenced("int changed;"), anchored).source
+    edit = f"<<<<<<< SEARCH\n{LINES[5]}\n=======\n{block}\n>>>>>>> REPLACE"
+    assert answered(edit, anchored).source == SOURCE.replace(LINES[5], "int changed;")
+
+
+@pytest.mark.parametrize("advice", ["// advice: faster\n", ""])
+def test_complete_kernels_and_edits_of_them_lose_the_anchors_that_they_repeat(advice: str) -> None:
+    block = f"  {BEGIN}\n{advice}int changed;\n  /* <<IMPROVE ENDS>> */"
+    for text in (fenced(f"int a;\n{block}"), f"<<<<<<< SEARCH\nint b;\n=======\n{block}\n>>>>>>> REPLACE"):
+        answer = parse_answer("KernelAnswer", text, basis=Basis("int a;\nint b;\n", "cpp"))
+        assert isinstance(answer, KernelAnswer)
+        assert answer.source == "int a;\nint changed;\n"
+
+
+def test_a_kernel_of_nothing_but_anchors_is_no_kernel() -> None:
+    with pytest.raises(AnswerError, match="empty"):
+        parse_answer("KernelAnswer", fenced(f"{BEGIN}\n{END}"), basis=None)
+
+
+def test_the_next_plan_marks_its_own_block_of_a_source_that_still_has_old_anchors() -> None:
+    old = "\n".join([*LINES[:5], BEGIN, "// advice: older", *LINES[5:7], END, *LINES[7:]]) + "\n"
+    anchored = place(marked(20, 21, "newer"), old).text("cpp")
+    assert anchored.count("IMPROVE BEGIN") == 1 and "older" not in anchored
+    assert answered(fenced("int changed;"), anchored).source == SOURCE.replace(LINES[20], "int changed;")
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("#include <cmath>  // <<<IMPROVE BEGIN>>>", "#include <cmath>"),
+        ("x = 1  # <<<IMPROVE END>>>", "x = 1"),
+        ("/* <<<IMPROVE BEGIN>>>", "/*"),
+        ('say("<<<IMPROVE BEGIN>>>");', 'say("");'),
+        ("// ---- <<<improve begins>>> here ----", None),
+        ("<<<IMPROVE END>>>", None),
+    ],
+)
+def test_code_beside_an_anchor_stays(line: str, left: str | None) -> None:
+    kept = [] if left is None else [left]
+    assert without_anchors(f"a\n{line}\nb") == "\n".join(["a", *kept, "b"])
+
+
+def test_comments_of_a_source_without_anchors_stay_as_they_are() -> None:
+    source = "# advice: read the manual\nx = 1  \n"
+    assert without_anchors(source) == source

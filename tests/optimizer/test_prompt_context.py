@@ -144,6 +144,15 @@ def test_failed_kernels_of_a_window_take_a_line_and_the_node_is_whole() -> None:
     assert "idea 3: build failed: x.cpp:3: error" in line and len(line) < 400
 
 
+@pytest.mark.parametrize(("role", "schema"), [("plan", "PlanAnswer"), ("debug", "KernelAnswer")])
+def test_anchors_that_a_stored_kernel_still_has_are_neither_shown_nor_edited(role: str, schema: str) -> None:
+    text = "int a;\n// <<<IMPROVE BEGIN>>>\n// advice: older\nint b;\n// <<<IMPROVE END>>>\n"
+    node = replace(failed("a2", 2, "h2", "error"), source=Source(Language.CPP, text))
+    prompt = build_prompt(Ask("a5", role, {"node": "a2", "window": ["a2"]}, schema), history(node))
+    assert prompt.edit_base == "int a;\nint b;\n" and prompt.edit_base in prompt.messages[1]["content"]
+    assert "IMPROVE" not in prompt.messages[1]["content"]
+
+
 def test_the_reference_is_shown_once() -> None:
     told = history()
     ask = Ask(
