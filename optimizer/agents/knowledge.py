@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from optimizer.agents.task_sections import vector_sets
 from optimizer.knowledge import Task, pages_for
 from optimizer.search.base import Ask, History, KernelView, fastest
 from optimizer.search.machinery.librarian import FINDINGS_SHARE_TOKENS
@@ -85,13 +86,13 @@ def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_
 
 
 def task_pages(ask: Ask, history: History, language: Language) -> list[KnowledgeItem]:
-    """Return the shipped pages that apply to the run's target, the most helpful for this prompt first.
+    """Return the shipped pages that apply to the run's target and machine, the most helpful for this prompt first.
 
     They are chosen by the problem's words and by what limits the kernel that the prompt is about.
     """
     problem = history.problem
     words = f"{problem.title}\n{problem.description}"
-    task = Task(words, history.target, language, bottlenecks_of(_subject(ask, history)))
+    task = Task(words, history.target, language, bottlenecks_of(_subject(ask, history)), vector_sets(history))
     return [
         KnowledgeItem(f"page-{page.name}", HARDWARE, page.title, page.markdown, "shipped")
         for page in pages_for(task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.queries.memory import gib
@@ -46,13 +47,23 @@ def machine(history: History) -> str:
     """Return the machine on which the run's kernels are measured, and what its ceilings were measured to be; empty
     before the first result.
     """
-    # The latest result is used, because a run may move to another machine.
-    measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
-    environment = next(measured, None)
-    facts = environment.environment if environment else {}
+    facts = machine_facts(history)
     lines = [f"- {name}: {plain(facts[name])}" for name in _MACHINE_FACTS if facts.get(name)]
     lines += [f"- measured {line}" for line in _ceilings(facts.get("ceilings"))]
     return "### Measured on\n\n" + "\n".join(lines) if lines else ""
+
+
+def machine_facts(history: History) -> Mapping[str, Any]:
+    """Return what the latest result says of the machine, because a run may move to another one; empty before it."""
+    measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
+    latest = next(measured, None)
+    return latest.environment if latest else {}
+
+
+def vector_sets(history: History) -> frozenset[str] | None:
+    """Return the instruction sets of the machine's CPU, named as in /proc/cpuinfo; None where they are unknown."""
+    found = machine_facts(history).get("vector")
+    return frozenset(map(str, found)) if isinstance(found, list) else None
 
 
 def objective(history: History) -> str:

@@ -7,6 +7,7 @@ A page begins with front matter, lines `name: value` up to a line `---`:
     topic        one of `TOPICS`
     bottlenecks  limits that it helps to overcome, comma-separated, from `BOTTLENECKS`
     kinds        kinds of work for which it matters, comma-separated, from `optimizer.knowledge.kinds.KINDS`
+    requires     instruction sets that the snippet needs, comma-separated, named as in /proc/cpuinfo: `avx512f`
     emits        a regular expression that the snippet's machine code contains; once per instruction
     source       a document with its section and address; once per document
 
@@ -43,7 +44,7 @@ class Page:
     """Hold one page. `name` is `<folder>/<file>`; `snippet` is the shown part of the snippet's source, in `language`.
 
     `path` is the file of the whole snippet with its check, None where there is no snippet. `emits` are patterns of the
-    machine code.
+    machine code, `requires` the instruction sets of a CPU without which the snippet cannot be executed.
     """
 
     name: str
@@ -58,10 +59,15 @@ class Page:
     snippet: str = ""
     language: Language | None = None
     path: Path | None = None
+    requires: tuple[str, ...] = ()
 
     def holds_for(self, target: str) -> bool:
         """Return whether the page applies to that target key; every page applies to an empty one."""
         return not target or target.startswith(self.targets)
+
+    def runs_on(self, vector: frozenset[str] | None) -> bool:
+        """Return whether a CPU with those instruction sets can execute the snippet; None says that they are unknown."""
+        return vector is None or vector.issuperset(self.requires)
 
     @property
     def markdown(self) -> str:
@@ -106,6 +112,7 @@ def read_page(path: Path) -> Page:
         snippet=_shown(snippet.read_text()) if snippet else "",
         language=_SNIPPETS[snippet.suffix] if snippet else None,
         path=snippet,
+        requires=_listed(fields["requires"]),
     )
 
 

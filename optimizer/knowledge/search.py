@@ -31,27 +31,35 @@ _WORD = re.compile(r"[a-z0-9_]+")
 
 @dataclass(frozen=True)
 class Task:
-    """Describe a task that pages should help with: the problem's text, target and language, and the kernel's limits."""
+    """Describe a task that pages should help with: the problem's text, target and language, and the kernel's limits.
+
+    `vector` holds the instruction sets of the machine, None where they are unknown.
+    """
 
     text: str
     target: str
     language: Language | None = None
     bottlenecks: frozenset[str] = frozenset()
+    vector: frozenset[str] | None = None
 
 
-def search_knowledge(query: str, target: str, limit: int) -> list[Page]:
+def search_knowledge(query: str, target: str, limit: int, vector: frozenset[str] | None = None) -> list[Page]:
     """Return at most `limit` pages that apply to the target and contain words of the query, best first.
 
-    An empty target searches all pages. At most `MAX_RESULTS` pages are returned, whatever the limit.
+    An empty target searches all pages. Pages that need other instruction sets than those of `vector` are left out,
+    unless it is None. At most `MAX_RESULTS` pages are returned, whatever the limit.
     """
     scores = _scores(query, target)
-    found = [one for one in pages() if scores.get(one.name, 0.0) > 0]
+    found = [one for one in pages() if scores.get(one.name, 0.0) > 0 and one.runs_on(vector)]
     found.sort(key=lambda one: (-scores[one.name], one.name))
     return found[: max(0, min(limit, MAX_RESULTS))]
 
 
 def pages_for(task: Task) -> list[Page]:
-    """Return the pages that apply to the task's target, the most helpful first; overviews are left out."""
+    """Return the pages that apply to the task and its machine, the most helpful first; overviews are left out.
+
+    A page that shares neither kind of work nor bottleneck with the task is left out, where any of them is known.
+    """
     scores = _scores(task.text, task.target)
     highest = max(scores.values(), default=0.0) or 1.0
     kinds = kinds_of(task.text)
@@ -63,7 +71,13 @@ def pages_for(task: Task) -> list[Page]:
         points += KIND_POINTS * len(kinds & set(one.kinds)) / max(1, len(kinds))
         return points + LANGUAGE_POINTS * (task.language is not None and one.language == task.language)
 
-    fitting = [one for one in pages() if one.holds_for(task.target) and one.topic != OVERVIEW]
+    def concerns(one: Page) -> bool:
+        """Return whether the page is about the task's kind of work or its limits, or nothing is known of these."""
+        known = kinds | task.bottlenecks
+        return not known or bool(known & {*one.kinds, *one.bottlenecks})
+
+    here = [one for one in pages() if one.holds_for(task.target) and one.runs_on(task.vector)]
+    fitting = [one for one in here if one.topic != OVERVIEW and concerns(one)]
     return sorted(fitting, key=lambda one: (-worth(one), one.name))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from optimizer.agents import sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.agents.knowledge import KnowledgeItem
+from optimizer.agents.task_sections import vector_sets
 from optimizer.knowledge import search_knowledge
 from optimizer.search.base import History
 from optimizer.tools.catalogue import Arguments, ReadKernelArguments, SearchArguments
@@ -36,7 +37,7 @@ def _search_knowledge(
     arguments: SearchArguments, history: History, knowledge: Sequence[KnowledgeItem], delimiters: Delimiters
 ) -> str:
     """Return the shipped pages that fit best, and after them what the team has found out."""
-    pages = search_knowledge(arguments.query, history.target, arguments.limit)
+    pages = search_knowledge(arguments.query, history.target, arguments.limit, vector_sets(history))
     found = [(page.title, page.markdown) for page in pages]
     found += [(item.title or item.ref, item.text) for item in _findings(arguments, knowledge)]
     if not found:

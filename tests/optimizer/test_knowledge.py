@@ -89,6 +89,21 @@ def test_a_prompt_holds_the_pages_that_help_against_what_binds_its_kernel() -> N
         assert sum(entry["tokens"] for entry in report["taken"]) <= HARDWARE_SHARE
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(("vector", "shown"), [(["avx2", "fma"], False), (["avx2", "avx512f"], True)])
+def test_a_prompt_has_no_pages_for_instruction_sets_that_the_machine_lacks(vector: list[str], shown: bool) -> None:
+    run = drive(make_run(), rounds=1)
+    history, base = history_of(run), run.kernels.all()[0].key
+    kernels = [
+        replace(kernel, result=replace(kernel.result, environment={"vector": vector})) if kernel.result else kernel
+        for kernel in history.kernels
+    ]
+    ask = Ask("q", "solo", {"node": base, "window": [base]}, "KernelAnswer")
+    knows = build_prompt(ask, replace(history, kernels=kernels), budget_tokens=10**6).report["taken"]
+    names = {entry["ref"] for entry in knows}
+    assert ("page-cpu/avx512" in names) == shown and "page-cpu/vector_exp" in names and "page-cpu/amx" not in names
+
+
 @pytest.mark.parametrize(
     ("profile", "names"),
     [

@@ -56,6 +56,14 @@ def test_a_page_declares_where_it_applies_and_where_it_comes_from(one: Page) -> 
         assert any("https://" in source for source in one.sources)
 
 
+@pytest.mark.parametrize(
+    ("word", "extension"), [("_mm512_", "avx512f"), ("_dpbf16_ps", "avx512_bf16"), ("_tile_loadd", "amx_tile")]
+)
+def test_a_page_whose_snippet_needs_an_instruction_set_says_so(word: str, extension: str) -> None:
+    needing = [one for one in pages() if word in one.snippet]
+    assert needing and all(extension in one.requires for one in needing)
+
+
 @every_page
 def test_a_page_has_a_snippet_with_a_check_or_says_what_the_machine_code_holds(one: Page) -> None:
     if one.topic == OVERVIEW:
@@ -202,6 +210,35 @@ def test_search_stays_on_the_target_and_within_its_limit() -> None:
     assert len(found) == 4 and all(one.holds_for("gfx942") for one in found)
     assert search_knowledge("wgmma", "cpu", 5) == []
     assert len(search_knowledge("memory", "", 10**9)) <= 20
+
+
+def test_pages_for_instruction_sets_that_the_machine_lacks_are_not_found() -> None:
+    older, newer = frozenset({"avx2", "fma"}), frozenset({"avx2", "avx512f"})
+    for vector in (None, newer):
+        assert search_knowledge("AVX-512 masks for tails", "cpu", 3, vector)[0].name == "cpu/avx512"
+    names = {one.name for one in search_knowledge("AVX-512 AMX tiles bf16", "cpu", 20, older)}
+    assert names and not names & {"cpu/avx512", "cpu/avx512_bf16", "cpu/amx"}
+
+
+def test_a_task_gets_no_pages_for_instruction_sets_that_its_machine_lacks() -> None:
+    def names(*vector: str) -> set[str]:
+        return {one.name for one in pages_for(Task("bf16 matmul and softmax", "cpu", vector=frozenset(vector)))}
+
+    special = {"cpu/avx512", "cpu/avx512_bf16", "cpu/amx"}
+    assert not names("avx2", "fma") & special
+    assert names("avx2", "avx512f") & special == {"cpu/avx512"}
+    assert names("avx512f", "avx512_bf16", "amx_tile", "amx_bf16") >= special
+
+
+def test_pages_that_share_neither_kind_of_work_nor_bottleneck_with_a_task_are_left_out() -> None:
+    def names(text: str, *bottlenecks: str) -> set[str]:
+        return {one.name for one in pages_for(Task(text, "cpu", bottlenecks=frozenset(bottlenecks)))}
+
+    assert "cpu/register_tile" not in names("Row-wise softmax.")
+    assert "cpu/register_tile" in names("Row-wise softmax.", "compute")
+    assert names("Something else.") == {
+        one.name for one in pages() if one.holds_for("cpu") and one.topic != OVERVIEW
+    }
 
 
 @pytest.mark.parametrize("query", ["", "\0", "((((", "x" * 5_000_000, "zzzzqqq"])

@@ -12,15 +12,25 @@ from hypothesis import strategies as st
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
+from optimizer.agents.delimiters import Delimiters
 from optimizer.llm.port import RequestedTool
 from optimizer.llm.tool_messages import StreamedCalls, call_in_text, text_messages
 from optimizer.search import STRATEGIES
-from optimizer.search.base import AS_PUBLISHED
-from optimizer.tools.catalogue import TOOLS, BlockArguments, KernelArguments, SubmitArguments, for_blocks, tools_for
+from optimizer.search.base import AS_PUBLISHED, History, KernelView, StrategySettings
+from optimizer.tools.answers import answer
+from optimizer.tools.catalogue import (
+    TOOLS,
+    BlockArguments,
+    KernelArguments,
+    SearchArguments,
+    SubmitArguments,
+    for_blocks,
+    tools_for,
+)
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.sources import Draft, answer_text, draft_of
 from optimizer.tools.text_protocol import parse_calls, words_before
-from runners.job import Language
+from runners.job import JobResult, Language, Source, Status
 
 CPP = Language.CPP
 ANCHORED = "int a;\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint z;\n"
@@ -172,3 +182,13 @@ def test_limits_are_told_before_and_after_they_are_reached() -> None:
     assert left_in_words(limits, Spent(1, 4.0, 10)) == "Left for this question: 1 tool call, 6 s of the device."
     assert "2 tool calls" in used_up(limits, Spent(2)) and "10 seconds" in used_up(limits, Spent(0, 10.0))
     assert "1,000 tokens" in used_up(limits, Spent(0, 0.0, 1000)) and used_up(limits, Spent()) == ""
+
+
+@pytest.mark.parametrize(("vector", "found"), [(["avx2"], False), (["avx2", "avx512f"], True)])
+def test_the_search_tool_leaves_out_instruction_sets_that_the_machine_lacks(vector: list[str], found: bool) -> None:
+    result = JobResult("j", Status.CORRECT, environment={"vector": vector})
+    kernel = KernelView("k", 1, (), "seed", Source(CPP, "int x;"), True, Status.CORRECT, result)
+    history = History(None, "cpu", StrategySettings(), 0, [kernel])
+    arguments = SearchArguments(query="AVX-512 masks for tails, AMX tiles", limit=10)
+    told = answer("search_knowledge", arguments, history, [], Delimiters())
+    assert ("AVX-512 masks for tails" in told) == found and "AMX tile registers" not in told
