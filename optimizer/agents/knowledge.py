@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from optimizer.agents.bottlenecks import bottlenecks_in
 from optimizer.agents.task_sections import vector_sets
 from optimizer.knowledge import Task, pages_for
 from optimizer.search.base import Ask, History, KernelView, fastest
 from optimizer.search.machinery.librarian import FINDINGS_SHARE_TOKENS
 from optimizer.text.tokens import tokens_of
-from runners.job import JobResult, Language
+from runners.job import Language
 
 # Tokens reserved for hardware overviews and pages, however many findings there are. Findings may use what is left.
 HARDWARE_SHARE = 5_000
 TOKEN_BUDGET = HARDWARE_SHARE + FINDINGS_SHARE_TOKENS
 # The librarian reads all findings, up to this.
 LIBRARIAN_BUDGET = 100_000
-# An SM or compute unit that holds fewer warps or wavefronts than this hides little latency by switching.
-LOW_OCCUPANCY = 4
 _SPECIFICITY = {"guidance": 0, "digest": 1, "run": 2, "problem": 3, "target": 4}
 HARDWARE = "hardware"
 
@@ -102,22 +101,10 @@ def task_pages(ask: Ask, history: History, language: Language) -> list[Knowledge
 def bottlenecks_of(kernel: KernelView | None) -> frozenset[str]:
     """Return what limits a kernel, in the words of `optimizer.knowledge.library.BOTTLENECKS`.
 
-    The profile names compute, memory or latency; the compiler's report adds registers (spills) and occupancy.
+    It is empty for a kernel that was not measured.
     """
     result = kernel.result if kernel else None
-    if result is None:
-        return frozenset()
-    counted = result.profile.get("kernels")
-    named = {result.profile.get("bound"), counted.get("bound") if isinstance(counted, dict) else None}
-    return frozenset({str(name) for name in named if name} | _compiled_bottlenecks(result))
-
-
-def _compiled_bottlenecks(result: JobResult) -> set[str]:
-    reports = result.build.kernels if result.build else []
-    found = {"registers"} if any(report.vgpr_spills or report.scratch_bytes for report in reports) else set()
-    if any(report.occupancy is not None and report.occupancy < LOW_OCCUPANCY for report in reports):
-        found.add("occupancy")
-    return found
+    return bottlenecks_in(result) if result else frozenset()
 
 
 def _subject(ask: Ask, history: History) -> KernelView | None:
