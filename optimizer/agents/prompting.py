@@ -173,7 +173,10 @@ def _designer(desk: Desk) -> list[str]:
 
 
 def _writer(desk: Desk) -> list[str]:
-    """Return task, naive port, findings, Base and Reference with one step of history, and experiment (section 3.3)."""
+    """Return task, naive port, findings, Base and Reference with one step of history, and experiment (section 3.3).
+
+    A repair edits the failed attempt, which is therefore whole; Base hardly differs from it and is a diff.
+    """
     naive = [k for k in seeds(desk.history) if k.key != REFERENCE_KEY and k.source.language == desk.language]
     shown = {desk.context.get("base"), desk.context.get("reference")}
     port = [
@@ -182,13 +185,14 @@ def _writer(desk: Desk) -> list[str]:
     view = desk.history.hypotheses.get(str(desk.context["hypothesis"]))
     experiment = "## The experiment\n\n" + sections.hypothesis(view, desk.delimiters) if view else ""
     other = desk.context.get("reference") != desk.context["base"]
-    reference = desk.shown("reference", "Reference", near=desk.kernel("base")) if other else ""
+    failed = desk.kernel("failed")
+    reference = desk.shown("reference", "Reference", near=failed or desk.kernel("base")) if other else ""
     # Everything up to the experiment is the same for all writers of a round.
     return [
         desk.task(),
         desk.knowledge(),
         *port,
-        desk.shown("base", "Base"),
+        desk.shown("base", "Base", near=failed),
         reference,
         experiment,
         *_troubles(desk),
@@ -286,7 +290,10 @@ def _findings(desk: Desk) -> list[str]:
     """Return the kernels of a round, or the seeds before the first round."""
     number = int(desk.context["round"])
     mine = without_lost_trials(desk.history, [k for k in desk.history.kernels if _in_round(k, number)])
-    shown = [sections.kernel(k, desk.history, desk.delimiters, "Result", source=number == 0) for k in mine]
+    if number == 0:
+        shown = [desk.section(k, "Result") for k in mine]
+    else:
+        shown = [sections.kernel(k, desk.history, desk.delimiters, "Result", source=False) for k in mine]
     return [desk.task(), desk.knowledge(), "## Results", *shown]
 
 

@@ -153,6 +153,33 @@ def test_anchors_that_a_stored_kernel_still_has_are_neither_shown_nor_edited(rol
     assert "IMPROVE" not in prompt.messages[1]["content"]
 
 
+def lines_with(changed: int) -> Source:
+    """Return a long source of which one line differs by that number."""
+    lines = [f"float line_{number} = {number}.0f;" for number in range(100)]
+    return Source(Language.CPP, "\n".join([*lines[:50], f"float changed = {changed};", *lines[50:]]))
+
+
+@pytest.mark.parametrize("reference", ["seed.naive", "a1"])
+def test_a_repair_shows_the_failed_attempt_whole_and_what_is_near_it_as_a_diff(reference: str) -> None:
+    seeds = [seed("reference", 100.0, 0, Language.PYTHON), replace(seed("naive", 20.0, 1), source=lines_with(3))]
+    base = replace(seed("base", 9.0, 2), key="a1", source=lines_with(1))
+    last = replace(failed("a2", 3, "", "x.cpp:3: error"), source=lines_with(2))
+    told = History(SOFTMAX, "cpu", StrategySettings(), 1, [*seeds, base, last])
+    context = {"base": "a1", "reference": reference, "hypothesis": "none"}
+    ports = int(reference != "seed.naive")
+    for extra, whole in (({}, lines_with(1)), ({"failed": "a2"}, lines_with(2))):
+        prompt = build_prompt(Ask("w", "writer", context | extra, "KernelAnswer"), told)
+        said = prompt.messages[1]["content"]
+        assert prompt.edit_base == whole.text and said.count(whole.text) == 1
+        assert said.count("line_10 =") == 1 + ports, "all others but the direct port are diffs"
+        assert ("source of #2 as a diff from #3" in said) == bool(extra)
+
+
+def test_the_findings_on_the_seeds_do_not_repeat_the_reference_of_the_task() -> None:
+    said = prompt_of(Ask("f", "findings", {"round": 0}, "FindingsAnswer"), history())
+    assert "### Result: kernel #0" in said and "source of #0" not in said and "source of #1" in said
+
+
 def test_the_reference_is_shown_once() -> None:
     told = history()
     ask = Ask(
