@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import ValidationError
 
-from optimizer.agents.code_blocks import AnswerError, without_thoughts
-from optimizer.calls.conversation import last_draft, toolbox_of
+from optimizer.agents.code_blocks import AnswerError, Fault, without_thoughts
+from optimizer.calls.conversation import Toolbox, last_draft, toolbox_of
 from optimizer.calls.prepare import basis_of
 from optimizer.llm.port import Completion, RequestedTool
 from optimizer.models import LlmCall
-from optimizer.tools.catalogue import SUBMIT, SubmitArguments
-from optimizer.tools.sources import answer_text, draft_of
+from optimizer.tools.catalogue import KernelArguments, SubmitArguments
+from optimizer.tools.sources import answer_text, draft_of, stands_alone
 from optimizer.tools.text_protocol import parse_calls
 
 # Schema of every submission: the tool call names the whole kernel, whatever the answers of its role look like.
@@ -32,22 +31,31 @@ def requested_tools(completion: Completion) -> Sequence[RequestedTool]:
 def submission_in(call: LlmCall, requested: Sequence[RequestedTool]) -> str:
     """Return the submission among the tool calls as an answer in text, or an empty text where there is none.
 
-    The first one that names a kernel counts, and no other call of the answer is carried out.
+    The first one that names a kernel counts, and no other call of the answer is carried out. A call takes the kernel
+    of the call before it also where both are in one answer.
     """
+    toolbox, basis, draft, is_clear = toolbox_of(call), basis_of(call), last_draft(call), True
     for one in requested:
-        if one.name == SUBMIT and one.arguments is not None and not one.fault:
-            try:
-                return _submitted(call, dict(one.arguments))
-            # The fault goes back to the model as the result of its call.
-            except (ValidationError, AnswerError):
+        try:
+            arguments = _kernel_arguments(toolbox, one)
+            # The wrong kernel would end the question, so that nothing stands in for one that cannot be read.
+            if arguments is None or not (is_clear or stands_alone(arguments)):
                 continue
+            draft, is_clear = draft_of(arguments, draft, basis, toolbox.language), True
+        # The fault goes back to the model as the result of its call.
+        except (ValidationError, AnswerError):
+            is_clear = False
+            continue
+        if isinstance(arguments, SubmitArguments):
+            return answer_text(draft, arguments)
     return ""
 
 
-def _submitted(call: LlmCall, given: dict[str, Any]) -> str:
-    toolbox = toolbox_of(call)
-    arguments = toolbox.tools[SUBMIT].arguments.model_validate(given)
-    if not isinstance(arguments, SubmitArguments):
-        raise TypeError(f"{SUBMIT} takes {type(arguments).__name__}")
-    draft = draft_of(arguments, last_draft(call), basis_of(call), toolbox.language)
-    return answer_text(draft, arguments)
+def _kernel_arguments(toolbox: Toolbox, one: RequestedTool) -> KernelArguments | None:
+    """Return the arguments of a call that takes a kernel, None for others. Raises ValidationError or AnswerError."""
+    tool = toolbox.tools.get(one.name)
+    if tool is None or not issubclass(tool.arguments, KernelArguments):
+        return None
+    if one.arguments is None or one.fault:
+        raise AnswerError(Fault.WRONG_SHAPE, one.fault)
+    return tool.arguments.model_validate(dict(one.arguments))

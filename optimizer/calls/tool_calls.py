@@ -220,7 +220,10 @@ def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> 
         row.save(update_fields=["job"])
         return
     if tool.name == SUBMIT:
-        raise _RefusedError("Only one submission ends a question; this one was not needed.")
+        raise _RefusedError(
+            "Nothing was submitted: an earlier call of this answer names a kernel that cannot be read, so it is "
+            "unclear which one you mean. Submit the complete file, or mend that call first."
+        )
     history, knowledge = history_of(desk.run), knowledge_of(desk.run)
     text = answer(tool.name, arguments, history, knowledge, Delimiters(mark_of(desk.run)))
     row.mark_ended(ToolState.DONE, storable_text(text), summary=row.summary)

@@ -37,6 +37,12 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
     return last
 
 
+def stands_alone(arguments: KernelArguments) -> bool:
+    """Return whether the arguments name a kernel without that of the last call."""
+    in_blocks = isinstance(arguments, BlockArguments) and bool(arguments.blocks or arguments.edits)
+    return in_blocks or bool(arguments.source.strip())
+
+
 def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
     """Return a submission in the form of an answer without tools, so that both are read by the same parser."""
     labelled = {

@@ -196,6 +196,32 @@ def test_of_two_submissions_the_first_counts() -> None:
         say(call, second)
 
 
+def test_a_submission_takes_the_kernel_of_the_call_before_it_in_the_same_answer() -> None:
+    run = tool_run()
+    call = say(waiting(run), BUILD)
+    drive(run, tools, rounds=3)
+    second = say(call, "TOOL: build\n```cpp\nint second;\n```\nTOOL: submit\ntitle: Second")
+    assert second.answer is not None and second.answer["source"] == "int second;\n"
+
+
+def test_edits_and_their_submission_in_the_same_answer_need_no_earlier_turn() -> None:
+    edited = f"{BUILD}\n{EDIT}TOOL: submit\ntitle: Both"
+    call = say(waiting(tool_run()), edited)
+    assert call.answer is not None and call.answer["source"] == SOURCE.replace("int x", "int y")
+
+
+def test_nothing_is_submitted_where_the_call_before_it_in_the_same_answer_cannot_be_read() -> None:
+    run = tool_run()
+    call = say(waiting(run), BUILD)
+    drive(run, tools, rounds=3)
+    unclear = f"{EDIT.replace('int x', 'int nowhere')}TOOL: submit\ntitle: Edited"
+    call = say(call, unclear)
+    assert call.state == CallState.WAITING
+    assert "an earlier call of this answer names a kernel that cannot be read" in prompt_text(call)
+    call = say(call, f"{unclear}\n```cpp\nint whole;\n```")
+    assert call.answer is not None and call.answer["source"] == "int whole;\n"
+
+
 def test_an_unknown_tool_is_named_and_costs_a_call() -> None:
     call = say(waiting(tool_run()), "TOOL: delete_everything\n")
     said = prompt_text(call)
