@@ -7,8 +7,10 @@ therefore costs nothing: its job is claimed again, and the tool call still count
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import transaction
@@ -51,16 +53,18 @@ from optimizer.tools.catalogue import (
     TimingArguments,
     Tool,
 )
-from optimizer.tools.limits import Spent, used_up
+from optimizer.tools.limits import Spent, device_used_up, used_up
 from optimizer.tools.sources import Draft, draft_of
 from runners.job import Effort, JobResult, Status
 
-# Further calls in one answer are dropped. No useful answer needs more.
+# Further calls in one answer are refused. No useful answer needs more.
 MOST_PER_TURN = 8
 RESULT_CAP = 12_000
 # Longer texts than any kernel are cut, so that megabytes are neither stored nor sent again.
 MAX_ARGUMENT_CHARACTERS = MAX_SOURCE_CHARACTERS
 KEPT_OF_ARGUMENTS = 4_000
+# The efforts of jobs that run a kernel.
+_ON_DEVICE = [effort.value for effort in Effort if effort != Effort.BUILD]
 # Where a tool call's summary has the number of the call whose kernel it was timed against.
 AGAINST = "against"
 
@@ -99,6 +103,8 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
         desk = _Desk(run, row, turn, toolbox, spent_by(row), last_draft(row))
         for requested in new.requested[:MOST_PER_TURN]:
             _begin(desk, requested)
+        _refuse_rest(desk, new.requested[MOST_PER_TURN:])
+        _start_waiting(run, row, turn)
         row.state = CallState.TOOLS
         row.save(update_fields=["state"])
         _go_on_when_done(row)
@@ -119,7 +125,11 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     run.spent_device_s += spent_s
     run.save(update_fields=["spent_device_s"])
     _announce_end(run, call)
-    _go_on_when_done(LlmCall.objects.select_for_update(of=("self",)).get(pk=call.turn.call_id))
+    question = LlmCall.objects.select_for_update(of=("self",)).get(pk=call.turn.call_id)
+    question.run = run
+    if question.state == CallState.TOOLS:
+        _start_waiting(run, question, call.turn)
+    _go_on_when_done(question)
     enqueue_run(run.pk)
 
 
@@ -166,7 +176,26 @@ class _Desk:
 
 
 def _begin(desk: _Desk, requested: RequestedTool) -> None:
-    """Store one tool call and start it, or refuse it with the reason."""
+    """Store one tool call and answer it, leave it to `_start_waiting`, or refuse it with the reason."""
+    row = _store_call(desk, requested)
+    reason = used_up(desk.toolbox.limits, desk.spent)
+    desk.spent = replace(desk.spent, calls=desk.spent.calls + 1)
+    if reason:
+        # A submission that names no kernel means this one.
+        with suppress(_RefusedError, AnswerError):
+            _take_kernel(desk, row, _understood(desk, requested)[1])
+        _refuse_for_limit(desk.run, row, reason)
+        return
+    try:
+        _carry_out(desk, row, *_understood(desk, requested))
+    except (_RefusedError, AnswerError) as error:
+        _refuse(desk.run, row, str(error))
+        return
+    if ToolState(row.state).is_terminal:
+        _announce_end(desk.run, row)
+
+
+def _store_call(desk: _Desk, requested: RequestedTool) -> ToolCall:
     row = ToolCall.objects.create(
         turn=desk.turn,
         run=desk.run,
@@ -177,17 +206,52 @@ def _begin(desk: _Desk, requested: RequestedTool) -> None:
         summary={"extra": storable(dict(requested.extra))} if requested.extra else {},
     )
     record(desk.run, _called(desk, row))
-    reason = used_up(desk.toolbox.limits, desk.spent)
-    desk.spent = Spent(desk.spent.calls + 1, desk.spent.device_s, desk.spent.tokens)
-    try:
-        if reason:
-            row.summary["limit"] = True
-            raise _RefusedError(f"{reason} Submit a kernel now; anything else ends your work without one.")
-        _carry_out(desk, row, *_understood(desk, requested))
-    except (_RefusedError, AnswerError) as error:
-        row.mark_ended(ToolState.REFUSED, str(error), summary=row.summary | {"headline": str(error)[:200]})
-    if ToolState(row.state).is_terminal:
-        _announce_end(desk.run, row)
+    return row
+
+
+def _refuse_rest(desk: _Desk, rest: Sequence[RequestedTool]) -> None:
+    """Tell the model which calls of an answer are too many. One row stands for them all, however many there are."""
+    if not rest:
+        return
+    names = Counter(one.name if one.name in desk.toolbox.tools else "an unknown tool" for one in rest)
+    named = ", ".join(f"{name} ({count})" for name, count in names.items())
+    _refuse(
+        desk.run,
+        _store_call(desk, rest[0]),
+        f"At most {MOST_PER_TURN} tool calls of one answer are carried out. These were not: {named}.",
+    )
+
+
+def _refuse(run: Run, row: ToolCall, reason: str) -> None:
+    row.mark_ended(ToolState.REFUSED, reason, summary=row.summary | {"headline": reason[:200]})
+    _announce_end(run, row)
+
+
+def _refuse_for_limit(run: Run, row: ToolCall, reason: str) -> None:
+    row.summary["limit"] = True
+    _refuse(run, row, f"{reason} Submit a kernel now; anything else ends your work without one.")
+
+
+def _start_waiting(run: Run, call: LlmCall, turn: CallTurn) -> None:
+    """Start the jobs of a turn's calls that wait: every build, and one at a time of those that take the device.
+
+    Nobody knows how long a kernel takes. Started together, the calls of a turn would exceed the question's device time
+    by what all but the first of them take.
+    """
+    toolbox = toolbox_of(call)
+    is_held = turn.tool_calls.filter(state__in=OPEN_TOOL_STATES, job__spec__effort__in=_ON_DEVICE).exists()
+    for row in turn.tool_calls.filter(state=ToolState.QUEUED, job=None).order_by("pk"):
+        tool = toolbox.tools.get(row.name, TOOLS[row.name])
+        if tool.effort != Effort.BUILD:
+            if is_held:
+                continue
+            if reason := device_used_up(toolbox.limits, spent_by(call)):
+                _refuse_for_limit(run, row, reason)
+                continue
+            is_held = True
+        against = tool_calls_of(call).filter(number=row.summary.get(AGAINST)).last()
+        row.job = queue_tool_job(run, call, row, tool, against)
+        row.save(update_fields=["job"])
 
 
 class _RefusedError(Exception):
@@ -208,16 +272,12 @@ def _understood(desk: _Desk, requested: RequestedTool) -> tuple[Tool, Arguments]
 
 
 def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> None:
-    """Answer at once, or create the job. Raises AnswerError where it is unclear which kernel is meant."""
-    if isinstance(arguments, KernelArguments):
-        desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
-        row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
+    """Answer at once, or prepare the job. Raises AnswerError where it is unclear which kernel is meant."""
+    _take_kernel(desk, row, arguments)
     if tool.effort is not None:
         opponent = _opponent(desk, arguments)
         row.summary |= {AGAINST: opponent.number} if opponent else {}
         row.save(update_fields=["source", "language", "summary"])
-        row.job = queue_tool_job(desk.run, desk.call, row, tool, opponent)
-        row.save(update_fields=["job"])
         return
     if tool.name == SUBMIT:
         raise _RefusedError(
@@ -227,6 +287,13 @@ def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> 
     history, knowledge = history_of(desk.run), knowledge_of(desk.run)
     text = answer(tool.name, arguments, history, knowledge, Delimiters(mark_of(desk.run)))
     row.mark_ended(ToolState.DONE, storable_text(text), summary=row.summary)
+
+
+def _take_kernel(desk: _Desk, row: ToolCall, arguments: Arguments) -> None:
+    """Store the kernel that a call is about, if it takes one. Raises AnswerError."""
+    if isinstance(arguments, KernelArguments):
+        desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
+        row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
 
 
 def _opponent(desk: _Desk, arguments: Arguments) -> ToolCall | None:

@@ -27,11 +27,18 @@ def used_up(limits: Limits, spent: Spent) -> str:
     """Return in words which limit is reached, or an empty text."""
     if spent.calls >= limits.calls:
         return f"All {limits.calls} tool calls of this question are used up."
-    if spent.device_s >= limits.device_s:
-        return f"All {limits.device_s:g} seconds of the device of this question are used up."
+    if reason := device_used_up(limits, spent):
+        return reason
     if spent.tokens >= limits.tokens:
         return f"All {limits.tokens:,} tokens of this question are used up."
     return ""
+
+
+def device_used_up(limits: Limits, spent: Spent) -> str:
+    """Return in words that the limit of device time is reached, or an empty text."""
+    if spent.device_s < limits.device_s:
+        return ""
+    return f"All {limits.device_s:g} seconds of the device of this question are used up."
 
 
 def left_in_words(limits: Limits, spent: Spent) -> str:

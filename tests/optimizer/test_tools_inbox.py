@@ -14,7 +14,7 @@ from optimizer.actions.inbox import PromptClosedError, do_answer_prompt
 from optimizer.actions.run import do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.calls.conversation import messages_of
+from optimizer.calls.conversation import messages_of, spent_by
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.calls.transcript import transcript_of
@@ -247,6 +247,60 @@ def test_the_device_seconds_of_a_question_are_limited() -> None:
     drive(run, tools, rounds=3)
     call = say(call, BUILD)
     assert "1 seconds of the device of this question are used up" in prompt_text(call)
+
+
+def test_the_calls_of_one_answer_take_the_device_one_after_another_and_stop_at_its_limit() -> None:
+    run = tool_run(tools="measure", tool_device_s=100.0, tool_calls=20)
+    asked = "\n".join(f"TOOL: quick_time\n```cpp\nint v{number};\n```" for number in range(4))
+    call = say(waiting(run), f"{asked}\n{BUILD}")
+    efforts = Job.objects.filter(tool_call__run=run).values_list("spec__effort", flat=True).order_by("pk")
+    assert list(efforts) == ["quick", "build"], "builds need no device"
+    drive(run, slow, rounds=6)
+    call.refresh_from_db()
+    states = ToolCall.objects.filter(run=run).order_by("pk").values_list("state", flat=True)
+    assert list(states) == ["done", "done", "refused", "refused", "done"]
+    spent = spent_by(call)
+    assert (spent.calls, spent.device_s) == (5, 120.0) and call.state == CallState.WAITING
+    assert "All 100 seconds of the device of this question are used up" in prompt_text(call)
+
+
+def slow(spec: JobSpec, **_: Any) -> JobResult:
+    """Imitate a harness that needs a minute of the device, and none for a build."""
+    stage = StageResult("build", 1.0) if spec.effort == Effort.BUILD else StageResult("timing", 60.0)
+    return replace(timed(spec), stages=[stage])
+
+
+def test_a_timing_that_waited_is_paired_with_the_kernel_that_it_was_asked_against() -> None:
+    run = tool_run(tools="measure")
+    call = say(waiting(run), f"TOOL: quick_time\n```cpp\n{SOURCE}```")
+    drive(run, timed, rounds=3)
+    versions = [f"TOOL: quick_time\nagainst: last\n```cpp\nint v{number};\n```" for number in range(2)]
+    say(call, "\n".join(versions))
+    drive(run, timed, rounds=6)
+    parents = [
+        row.job and row.job.spec["parent"]["text"] for row in ToolCall.objects.filter(run=run).order_by("pk")
+    ]
+    assert parents[1:] == [SOURCE, SOURCE]
+
+
+def test_calls_that_are_too_many_for_one_answer_are_refused_by_name() -> None:
+    run = tool_run(tool_calls=20)
+    asked = "TOOL: read_kernel\nnumber: 0\n" * 8
+    call = say(waiting(run), f"{asked}TOOL: search_knowledge\nquery: tiles\n{EDIT}{EDIT}TOOL: nonsense\n")
+    assert ToolCall.objects.filter(run=run).count() == 9
+    said = prompt_text(call)
+    assert "At most 8 tool calls of one answer are carried out" in said
+    assert "These were not: search_knowledge (1), check (2), an unknown tool (1)." in said
+
+
+def test_a_submission_after_the_last_call_was_refused_is_the_kernel_of_that_call() -> None:
+    run = tool_run(tool_calls=1)
+    call = say(waiting(run), BUILD)
+    drive(run, tools, rounds=3)
+    call = say(call, "TOOL: build\n```cpp\nint second;\n```")
+    assert "Submit a kernel now" in prompt_text(call)
+    call = say(call, "TOOL: submit\n")
+    assert call.answer is not None and call.answer["source"] == "int second;\n"
 
 
 def test_five_megabytes_are_refused_as_any_answer_of_that_length() -> None:
