@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from optimizer.agents.prompting import template
 from optimizer.models import CallTurn, LlmCall, Run, ToolCall, ToolState
@@ -85,11 +85,15 @@ def open_tool_calls(run: Run) -> QuerySet[ToolCall]:
 
 def spent_by(call: LlmCall) -> Spent:
     """Return what the question has spent on tools."""
-    used = tool_calls_of(call).aggregate(calls=Count("pk"), device_s=Sum("device_s", default=0.0))
+    used = tool_calls_of(call).aggregate(
+        calls=Count("pk", filter=~Q(state=ToolState.FAILED)),
+        failures=Count("pk", filter=Q(state=ToolState.FAILED)),
+        device_s=Sum("device_s", default=0.0),
+    )
     tokens = turns_of(call).aggregate(
         prompt=Sum("prompt_tokens", default=0), answer=Sum("answer_tokens", default=0)
     )
-    return Spent(used["calls"], used["device_s"], tokens["prompt"] + tokens["answer"])
+    return Spent(used["calls"], used["device_s"], tokens["prompt"] + tokens["answer"], used["failures"])
 
 
 def last_draft(call: LlmCall) -> Draft | None:
@@ -131,9 +135,11 @@ def _spent_before(call: LlmCall) -> Spent:
 
 def _plus(spent: Spent, turn: CallTurn) -> Spent:
     calls = list(turn.tool_calls.all())
+    counted = [call for call in calls if call.state != ToolState.FAILED]
     return replace(
         spent,
-        calls=spent.calls + len(calls),
+        calls=spent.calls + len(counted),
+        failures=spent.failures + len(calls) - len(counted),
         device_s=spent.device_s + sum(call.device_s for call in calls),
         tokens=spent.tokens + (turn.prompt_tokens or 0) + (turn.answer_tokens or 0),
     )

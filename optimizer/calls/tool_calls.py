@@ -2,7 +2,8 @@
 
 Lock order as everywhere: run, then call, then job. A turn, its tool calls and their jobs are created in one
 transaction, and each result is recorded in the transaction that closes its job. A worker that is lost in between
-therefore costs nothing: its job is claimed again, and the tool call still counts once.
+therefore costs nothing: its job is claimed again, and the tool call still counts once, or not at all where every worker
+was lost.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     said = storable_text(results.in_words(tool, result, base))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
     summary = call.summary | {"headline": results.headline(tool, result, base), "status": result.status.value}
-    spent_s = device_s(result) if tool.effort != Effort.BUILD else 0.0
+    spent_s = device_s(result) if state == ToolState.DONE and tool.effort != Effort.BUILD else 0.0
     call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
     run.spent_device_s += spent_s
     run.save(update_fields=["spent_device_s"])

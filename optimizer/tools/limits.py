@@ -16,17 +16,24 @@ class Limits:
 
 @dataclass(frozen=True)
 class Spent:
-    """Hold what a question has spent so far. Refused calls count, so that a model that only makes such calls ends."""
+    """Hold what a question has spent so far. Refused calls count, so that a model that only makes such calls ends.
+
+    Calls that the machine has failed cost nothing and are counted apart.
+    """
 
     calls: int = 0
     device_s: float = 0.0
     tokens: int = 0
+    failures: int = 0
 
 
 def used_up(limits: Limits, spent: Spent) -> str:
     """Return in words which limit is reached, or an empty text."""
     if spent.calls >= limits.calls:
         return f"All {limits.calls} tool calls of this question are used up."
+    # A machine that always fails must not be asked for ever.
+    if spent.failures >= limits.calls:
+        return f"The machine has failed {spent.failures} tool calls of this question."
     if reason := device_used_up(limits, spent):
         return reason
     if spent.tokens >= limits.tokens:

@@ -303,6 +303,35 @@ def test_a_submission_after_the_last_call_was_refused_is_the_kernel_of_that_call
     assert call.answer is not None and call.answer["source"] == "int second;\n"
 
 
+def broken(spec: JobSpec, **_: Any) -> JobResult:
+    """Imitate a runner whose results cannot be used, so that the call fails at its first attempt."""
+    return JobResult(spec.job_id, Status.CORRECT, duplicate_of="0", stages=[StageResult("tests", 50.0)])
+
+
+def test_a_tool_call_that_the_machine_failed_costs_the_question_and_the_run_nothing() -> None:
+    run = tool_run(tool_calls=2)
+    call, spent_s = waiting(run), run.spent_device_s
+    call = say(call, f"TOOL: check\n```cpp\n{SOURCE}```")
+    drive(run, broken, rounds=6)
+    call.refresh_from_db()
+    said = prompt_text(call)
+    assert "The machine failed" in said and "Left for this question: 2 tool calls, 120 s" in said
+    spent = spent_by(call)
+    assert (spent.calls, spent.failures, spent.device_s) == (0, 1, 0.0) and run.spent_device_s == spent_s
+
+
+def test_a_machine_that_fails_every_tool_call_ends_the_use_of_tools() -> None:
+    run = tool_run(tool_calls=2)
+    call = waiting(run)
+    for _ in range(2):
+        call = say(call, BUILD)
+        drive(run, broken, rounds=6)
+    call.refresh_from_db()
+    assert "The machine has failed 2 tool calls of this question. Submit a kernel now." in prompt_text(call)
+    call = say(say(call, BUILD), BUILD)
+    assert call.state == CallState.FAILED and "The machine has failed 2 tool calls" in call.error
+
+
 def test_five_megabytes_are_refused_as_any_answer_of_that_length() -> None:
     call = waiting(tool_run())
     with pytest.raises(AnswerError, match="longer than"):
