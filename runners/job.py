@@ -18,7 +18,8 @@ from typing import Any
 # 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
 # jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
 # failed. 4: the effort `check`. 5: device kernels carry static features. 6: jobs may name variants to compile ahead.
-PROTOCOL_VERSION = 6
+# 7: jobs may leave out the hidden cases.
+PROTOCOL_VERSION = 7
 
 TunableValue = int | float | str | bool
 
@@ -221,7 +222,8 @@ class JobSpec:
     `known_artefacts` maps the digest of an artefact that was evaluated already to a name for that evaluation. A
     candidate that builds the same artefact is not executed, and its result names the evaluation in `duplicate_of`.
     With `ahead`, which goes with the effort `build`, these variants of the candidate's text are compiled in place of
-    the candidate, and nothing is run.
+    the candidate, and nothing is run. Without `hidden_cases`, the candidate is checked on the test cases that everybody
+    may see, as with the effort `check`: for those who may ask as often as they like.
     """
 
     job_id: str
@@ -237,6 +239,7 @@ class JobSpec:
     profile: bool = False
     objective: Objective = Objective.DEVICE
     ahead: tuple[Variant, ...] = ()
+    hidden_cases: bool = True
     protocol_version: int = PROTOCOL_VERSION
 
 

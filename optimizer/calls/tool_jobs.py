@@ -47,6 +47,8 @@ def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool, opponen
         limits=Limits(total_s=LIMIT_S),
         profile=tool.profile,
         objective=Objective(run.objective),
+        # A kernel that is written for the shown shapes alone must not learn the others from its failures.
+        hidden_cases=False,
     )
 
 

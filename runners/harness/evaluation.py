@@ -330,6 +330,8 @@ class Evaluation:
         return artefact
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
+        # Whoever may check as often as they like must not learn the hidden cases that way.
+        with_hidden = self.spec.hidden_cases and self.spec.effort is not Effort.CHECK
         is_short = self.spec.effort in (Effort.CHECK, Effort.QUICK)
         checks = Checks(
             bench.problem,
@@ -338,8 +340,7 @@ class Evaluation:
             1 if is_short else 2,
             self.spec.limits,
             self._rng,
-            # Whoever may check as often as they like must not learn the hidden cases that way.
-            purposes=(Purpose.TEST,) if self.spec.effort is Effort.CHECK else (Purpose.TEST, Purpose.HIDDEN),
+            purposes=(Purpose.TEST, Purpose.HIDDEN) if with_hidden else (Purpose.TEST,),
         )
         self._found.outcomes = checks.outcomes
         with self._stages.stage("smallest"):

@@ -460,3 +460,4 @@ def test_a_tool_runs_where_its_device_is_and_here_where_it_needs_none(
     assert (job.queue, job.dispatcher) == (queue, served_by)
     spec = spec_from(job.spec)
     assert (spec.target, spec.effort, spec.candidate.text) == (target, tool.effort, "import x")
+    assert not spec.hidden_cases, "a writer asks as often as it likes"

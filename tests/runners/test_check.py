@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def test_a_check_runs_the_public_cases_and_times_nothing() -> None:
 def test_a_check_names_the_first_wrong_element() -> None:
     result = checked(kernels.WRONG_IN_LAST_ROW)
     assert result.status == Status.INCORRECT and "elements wrong; worst at" in result.reasons[0]
+
+
+def test_a_timing_without_hidden_cases_does_not_tell_where_a_kernel_fails_on_them() -> None:
+    wrong_where_hidden = kernels.kernel("softmax(x, out, rows, cols); if (cols == 17) out[0] += 1;")
+    limits = Limits(call_s=20.0, total_s=180.0)
+    source = Source(Language.CPP, wrong_where_hidden)
+    counts = JobSpec("job", load("softmax_rows"), "cpu", source, Effort.QUICK, limits=limits)
+    whole = evaluate(counts)
+    assert whole.status == Status.INCORRECT and "513x17" in whole.reasons[0], "an evaluation has all cases"
+    asked = evaluate(replace(counts, hidden_cases=False))
+    hidden = {case.name for case in open_bundle(load("softmax_rows")).cases("cpu", Purpose.HIDDEN)}
+    assert (asked.status, asked.reasons) == (Status.CORRECT, []) and asked.speedup is not None
+    assert hidden.isdisjoint(case.name for case in asked.cases)
 
 
 def test_a_triton_kernel_is_checked_without_a_device_by_its_interpreter() -> None:
