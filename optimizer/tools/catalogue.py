@@ -150,7 +150,8 @@ TOOLS: dict[str, Tool] = {
         ),
         Tool(
             "check",
-            "Build a kernel and run it on the test cases, smallest first. Returns the first wrong element.",
+            "Build a kernel and run it on the test cases, smallest first. Returns the first and the worst wrong "
+            "element.",
             KernelArguments,
             Effort.CHECK,
         ),
@@ -182,7 +183,7 @@ _INTERPRETED = replace(
     TOOLS["check"],
     interpreted=True,
     description="Run a kernel on the smallest cases with Triton's interpreter on a CPU, because the device is not "
-    "here. Returns the first wrong element. Large cases and races are not seen.",
+    "here. Returns the first and the worst wrong element. Large cases and races are not seen.",
 )
 
 

@@ -63,7 +63,7 @@ FLOORS = {
 class Comparison:
     """Hold the outcome of a comparison.
 
-    `error` says which element is wrong and by how much, or that the norm is off, or is None. The maxima are over
+    `error` names the worst and the first wrong element, or says that the norm is off, or is None. The maxima are over
     elements for which both values are finite; the relative error counts if |expected| exceeds the absolute tolerance.
     `norms` holds the relative errors of the norms, None for outputs that are not floats.
     """
@@ -87,7 +87,8 @@ class Chunk:
 class Tally:
     """Collect figures of the chunks. They stay on the device until the end, because reading them waits for it.
 
-    Chunks in which every element is right have no place in `wrong`, `worst` and `positions`.
+    Chunks in which every element is right have no place in `wrong`, `worst` and `positions`. `first` is the position of
+    the first wrong element, None while there is none.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
@@ -95,6 +96,7 @@ class Tally:
         self.maxima: list[torch.Tensor] = []
         self.worst: list[torch.Tensor] = []
         self.positions: list[torch.Tensor] = []
+        self.first: torch.Tensor | None = None
         self.errors = torch.zeros(rows, dtype=torch.float64, device=device)
         self.norms = torch.zeros(rows, dtype=torch.float64, device=device)
 
@@ -112,6 +114,12 @@ class Tally:
         self.worst.append(badness.max())
         self.positions.append(badness.argmax() + chunk.start)
         self.maxima.append(torch.stack(maxima))
+
+    def add_wrong(self, chunk: Chunk, right: torch.Tensor) -> None:
+        """Record the first wrong element. Call with every chunk that has one, in order."""
+        if self.first is None:
+            # Of equal values, argmax returns the first.
+            self.first = (~right).to(torch.uint8).argmax() + chunk.start
 
     def loss(self, unit: float = 0.0) -> Loss:
         """Return the relative errors of the norms, 0 if the norm of what is expected is 0 or not finite.
@@ -245,6 +253,7 @@ def _tally_chunk(tally: Tally, chunk: Chunk, got: torch.Tensor, exact: torch.Ten
     badness = torch.full_like(difference[:1], -1.0)
     if not right.all():
         badness = torch.where(right, -1.0, difference.nan_to_num(torch.inf))
+        tally.add_wrong(chunk, right)
     if got.dtype.is_floating_point:
         difference = difference.nan_to_num(0.0, 0.0, 0.0) if rows is not reference else difference
         tally.add_norms(chunk, difference, rows)
@@ -317,11 +326,15 @@ def _elements_wrong(tally: Tally, output: torch.Tensor, got: torch.Tensor, exact
     wrong = int(torch.stack(tally.wrong).sum()) if tally.wrong else 0
     if wrong == 0:
         return None
-    flat = int(tally.positions[int(torch.stack(tally.worst).argmax())])
+    worst = int(tally.positions[int(torch.stack(tally.worst).argmax())])
+    first = worst if tally.first is None else int(tally.first)
+    said = f"{wrong} of {output.numel()} elements wrong; worst at {_element(worst, output, got, exact)}"
+    return said if first == worst else f"{said}; first at {_element(first, output, got, exact)}"
+
+
+def _element(flat: int, output: torch.Tensor, got: torch.Tensor, exact: torch.Tensor) -> str:
     where = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(flat), output.shape))
-    share = f"{wrong} of {output.numel()} elements wrong"
-    found, wanted = float(got[flat]), float(exact[flat])
-    return f"{share}; worst at [{where}]: got {found:.6g}, expected {wanted:.6g}"
+    return f"[{where}]: got {float(got[flat]):.6g}, expected {float(exact[flat]):.6g}"
 
 
 def _norm_wrong(found: Loss, limit: Loss, own: Loss | None) -> str | None:

@@ -34,6 +34,24 @@ def test_one_wrong_element_fails_and_is_named(value: float) -> None:
     assert found.error is not None and "1 of 4" in found.error and "[1, 0]" in found.error
 
 
+@pytest.mark.parametrize("chunk_bytes", [80 * 4, 80 * 64, 8 << 20])
+def test_the_first_wrong_element_is_named_beside_the_worst(
+    monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr(comparing, "CPU_CHUNK_BYTES", chunk_bytes)
+    exact = torch.ones(8, 64, dtype=torch.float64)
+    output = exact.float()
+    output[2, 5], output[2, 60], output[6, 0] = 1.5, 3.0, math.nan
+    error = compare(output, exact, TOLERANCE).error
+    assert error is not None and "3 of 512 elements wrong" in error
+    assert "worst at [6, 0]: got nan, expected 1; first at [2, 5]: got 1.5, expected 1" in error
+
+
+def test_an_element_that_is_both_the_first_and_the_worst_is_named_once() -> None:
+    error = compare(torch.tensor([5.0, 2.0, 0.0]), torch.tensor([1.0, 1.0, 0.0]).double(), TOLERANCE).error
+    assert error == "2 of 3 elements wrong; worst at [0]: got 5, expected 1"
+
+
 def test_expected_infinity_must_be_that_infinity() -> None:
     exact = torch.tensor([1e6, -1e6, 1.0], dtype=torch.float64)
     assert compare(exact.half(), exact, TOLERANCE).error is None
