@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
+from optimizer.agents.kernel_answers import MAX_SOURCE_BYTES
 from optimizer.queries.memory import gib
 from optimizer.queries.timing import has_call_time
 from optimizer.search.base import History
@@ -185,11 +186,12 @@ def _checks(problem: Problem) -> str:
 
 
 def _limits() -> str:
+    # Answers may be shorter than what else reaches an evaluation.
     limits = Limits()
     return (
         f"### Limits\n\nBuild {limits.build_s:g} s, one call {limits.call_s:g} s, whole evaluation "
         f"{limits.total_s:g} s, memory beyond the data {gib(limits.memory_bytes)}, source "
-        f"{limits.source_bytes >> 10} KiB."
+        f"{min(limits.source_bytes, MAX_SOURCE_BYTES) >> 10} KiB."
     )
 
 

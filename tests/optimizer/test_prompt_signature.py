@@ -8,6 +8,8 @@ import re
 import pytest
 
 from optimizer.agents import task_sections
+from optimizer.agents.answers import parse_answer
+from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import Delimiters
 from runners import wire
 from runners.job import Language, ProblemBundle
@@ -35,6 +37,15 @@ def test_the_python_signature_of_a_prompt_is_that_of_the_problems_own_seed(name:
 @pytest.mark.parametrize("language", [Language.TRITON, Language.PYTHON])
 def test_no_language_guide_asks_for_one_tuple_that_only_a_foreign_format_has(language: Language) -> None:
     assert "custom_kernel(data)" not in task_sections.language_guide(language)
+
+
+def test_the_longest_source_that_a_prompt_names_is_the_longest_that_an_answer_may_have() -> None:
+    text = task_sections.task(open_bundle(load("softmax_rows")), "cpu", Language.CPP, Delimiters())
+    (named,) = re.findall(r"source (\d+) KiB", text)
+    longest = "x" * (1024 * int(named) - 1)
+    assert parse_answer("KernelAnswer", f"```cpp\n{longest}\n```").model_dump()["source"].strip() == longest
+    with pytest.raises(AnswerError, match=f"longer than {named} KiB"):
+        parse_answer("KernelAnswer", f"```cpp\n{longest}xx\n```")
 
 
 MODEL = """
