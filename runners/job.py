@@ -329,6 +329,12 @@ class KernelResources:
     extra: dict[str, Any] = field(default_factory=dict)
     features: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def spill_store_bytes(self) -> int | None:
+        """Return the bytes of spilled registers that a compiler for NVIDIA counts, None where none does."""
+        found = self.extra.get("spill_store_bytes")
+        return found if isinstance(found, int) else None
+
 
 @dataclass(frozen=True)
 class BuildReport:

@@ -282,7 +282,7 @@ def _failure_logs(result: JobResult) -> list[str]:
 
 def _resource_line(report: KernelResources) -> str:
     names = ("vgpr", "agpr", "sgpr", "registers", "lds_bytes", "scratch_bytes", "vgpr_spills", "sgpr_spills",
-             "occupancy", "matrix_instructions", "code_bytes")  # fmt: skip
+             "spill_store_bytes", "occupancy", "matrix_instructions", "code_bytes")  # fmt: skip
     facts = [f"{name} {value}" for name in names if (value := getattr(report, name)) is not None]
     return f"- `{report.name}`: " + ", ".join(facts) if facts else ""
 

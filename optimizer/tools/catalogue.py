@@ -144,7 +144,7 @@ TOOLS: dict[str, Tool] = {
         Tool(
             "build",
             "Compile a kernel for the target. Returns compiler messages, registers, spills, shared memory, occupancy. "
-            "A HIP kernel whose device is elsewhere is also run on the smallest cases, in emulation on the CPU.",
+            "A HIP or CUDA kernel whose device is elsewhere also runs on the smallest cases, in emulation on the CPU.",
             KernelArguments,
             Effort.BUILD,
         ),

@@ -43,6 +43,10 @@ def headline(tool: Tool, result: JobResult, base: str = BASE) -> str:
 
 def _build_headline(kernels: list[KernelResources]) -> str:
     spills = sum((kernel.vgpr_spills or 0) + (kernel.sgpr_spills or 0) for kernel in kernels)
+    # Compilers for NVIDIA count bytes.
+    spilled_bytes = sum(kernel.spill_store_bytes or 0 for kernel in kernels)
+    if spilled_bytes:
+        return f"Builds, {spilled_bytes} bytes of spilled registers"
     return f"Builds, {spills} spilled registers" if spills else "Builds"
 
 

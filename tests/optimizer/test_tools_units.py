@@ -28,9 +28,11 @@ from optimizer.tools.catalogue import (
     tools_for,
 )
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
+from optimizer.tools.results import headline, in_words
 from optimizer.tools.sources import Draft, answer_text, draft_of
 from optimizer.tools.text_protocol import parse_calls, words_before
-from runners.job import JobResult, Language, Source, Status
+from runners.emulation import library as emulation
+from runners.job import BuildReport, JobResult, KernelResources, Language, Source, Status
 
 CPP = Language.CPP
 ANCHORED = "int a;\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint z;\n"
@@ -59,6 +61,21 @@ def test_measuring_goes_through_a_spool_and_never_through_kernelbot() -> None:
     assert offered("measure", "spool") == ALWAYS | {"check", "quick_time", "profile"}
     assert offered("measure", "kernelbot") == ALWAYS
     assert not tools_for("measure", "writer", "spool", "gfx942", Language.TRITON)["check"].interpreted
+
+
+def test_a_build_counts_the_spills_of_every_vendor() -> None:
+    amd = KernelResources("k", vgpr_spills=3, sgpr_spills=1)
+    nvidia = KernelResources("k", registers=255, extra={"spill_store_bytes": 48})
+    for kernel, said in ((amd, "4 spilled registers"), (nvidia, "48 bytes of spilled registers")):
+        found = JobResult("j", Status.CORRECT, build=BuildReport(True, 0.1, False, "", kernels=[kernel, kernel]))
+        twice = said.replace("48 ", "96 ").replace("4 spilled", "8 spilled")
+        assert headline(TOOLS["build"], found) == f"Builds, {twice}"
+    assert "spill_store_bytes 48" in in_words(TOOLS["build"], found)
+
+
+def test_every_language_that_is_emulated_is_named_where_builds_are_offered() -> None:
+    for language in emulation.LANGUAGES:
+        assert language.label in TOOLS["build"].description
 
 
 @pytest.mark.parametrize("role", ["selector", "designer", "plan", "findings", "digest", "meta"])
