@@ -24,7 +24,7 @@ from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.tools.catalogue import SUBMIT, Tool, for_blocks, tools_for
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.sources import Draft
-from runners.job import Language
+from runners.job import Effort, Language
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,26 @@ def offered(toolbox: Toolbox, spent: Spent) -> dict[str, Tool]:
 
 
 def tools_notice(toolbox: Toolbox) -> str:
-    """Return what a prompt says about tools. It is the same for all questions of a run, so that it can be cached."""
-    limits = toolbox.limits
-    return template("tools").format(calls=limits.calls, device_s=limits.device_s)
+    """Return what a prompt says about tools. It is the same for all questions of a run, so that it can be cached.
+
+    It promises only what the tools that are offered can do.
+    """
+    checks = "check" in toolbox.tools
+    questions = "whether your kernel builds" + (" and is right on the public test cases" if checks else "")
+    return template("tools").format(
+        questions=questions + (", and how fast it is" if "quick_time" in toolbox.tools else ""),
+        limits=_limits_in_words(toolbox),
+        advice="Build and check" if checks else "Build",
+    )
+
+
+def _limits_in_words(toolbox: Toolbox) -> str:
+    calls = f"{toolbox.limits.calls} tool calls for this kernel"
+    running = [tool for tool in toolbox.tools.values() if tool.effort not in (None, Effort.BUILD)]
+    if not running:
+        return calls
+    where = "the interpreter" if all(tool.interpreted for tool in running) else "the device"
+    return f"{calls}, and {toolbox.limits.device_s:g} seconds of {where}"
 
 
 def writing_language(run: Run) -> Language:

@@ -13,6 +13,7 @@ from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import Delimiters
+from optimizer.calls.conversation import Toolbox, tools_notice
 from optimizer.llm.port import RequestedTool
 from optimizer.llm.tool_messages import StreamedCalls, call_in_text, text_messages
 from optimizer.search import STRATEGIES
@@ -61,6 +62,21 @@ def test_measuring_goes_through_a_spool_and_never_through_kernelbot() -> None:
     assert offered("measure", "spool") == ALWAYS | {"check", "quick_time", "profile"}
     assert offered("measure", "kernelbot") == ALWAYS
     assert not tools_for("measure", "writer", "spool", "gfx942", Language.TRITON)["check"].interpreted
+
+
+def noticed(level: str, dispatcher: str = "celery", language: Language = CPP) -> str:
+    tools = tools_for(level, "writer", dispatcher, "gfx942", language)  # type: ignore[arg-type]
+    return tools_notice(Toolbox(tools, Limits(12, 120.0, 1000), language))
+
+
+def test_a_prompt_promises_only_what_the_offered_tools_can_do() -> None:
+    measure, build = noticed("measure"), noticed("build")
+    assert "whether your kernel builds and is right on the public test cases, and how fast it is." in measure
+    assert "whether your kernel builds and is right on the public test cases." in build
+    assert all("and 120 seconds of the device. Build and check before" in notice for notice in (measure, build))
+    far = noticed("build", "kernelbot")
+    assert "whether your kernel builds. There are 12 tool calls for this kernel. Build before" in far
+    assert "and 120 seconds of the interpreter." in noticed("build", "spool", Language.TRITON)
 
 
 def test_a_build_counts_the_spills_of_every_vendor() -> None:
