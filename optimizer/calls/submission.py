@@ -17,6 +17,8 @@ from optimizer.tools.text_protocol import parse_calls
 
 # Schema of every submission: the tool call names the whole kernel, whatever the answers of its role look like.
 SUBMITTED = "KernelAnswer"
+# A hostile answer may have tens of thousands of calls, and each may edit a long kernel.
+MOST_READ = 64
 # Endings of an answer that cannot be trusted to be complete.
 _CUT = frozenset({"length", "too_long", "refusal", "filter"})
 
@@ -35,7 +37,7 @@ def submission_in(call: LlmCall, requested: Sequence[RequestedTool]) -> str:
     of the call before it also where both are in one answer.
     """
     toolbox, basis, draft, is_clear = toolbox_of(call), basis_of(call), last_draft(call), True
-    for one in requested:
+    for one in requested[:MOST_READ]:
         try:
             arguments = _kernel_arguments(toolbox, one)
             # The wrong kernel would end the question, so that nothing stands in for one that cannot be read.

@@ -16,6 +16,7 @@ from optimizer.actions.target import do_sync_targets
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of, spent_by
 from optimizer.calls.prepare import prompt_text
+from optimizer.calls.submission import MOST_READ
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.calls.transcript import transcript_of
 from optimizer.calls.worker import answer
@@ -220,6 +221,12 @@ def test_nothing_is_submitted_where_the_call_before_it_in_the_same_answer_cannot
     assert "an earlier call of this answer names a kernel that cannot be read" in prompt_text(call)
     call = say(call, f"{unclear}\n```cpp\nint whole;\n```")
     assert call.answer is not None and call.answer["source"] == "int whole;\n"
+
+
+def test_a_submission_behind_more_calls_than_are_read_is_refused_like_the_others() -> None:
+    call = say(waiting(tool_run()), "\n".join([BUILD, *["TOOL: build"] * MOST_READ, "TOOL: submit"]))
+    assert call.state == CallState.TOOLS and ToolCall.objects.count() == 9
+    assert "submit (1)" in ToolCall.objects.latest("pk").result_text
 
 
 def test_an_unknown_tool_is_named_and_costs_a_call() -> None:
