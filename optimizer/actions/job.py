@@ -100,7 +100,8 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
 def do_fail_job(job_id: int, fence: int, reason: str, *, reported: bool = False) -> bool:
     """End a job whose attempts are used up. Its evaluation is an infrastructure error and the kernel stays unjudged.
 
-    If the harness `reported` the breakdown and judges other kernels there, this one is to blame: it has crashed.
+    If the harness `reported` the breakdown in a search and judges other kernels there, this one is to blame: it has
+    crashed.
     """
     with transaction.atomic():
         run, job = _locked(job_id)
@@ -141,8 +142,11 @@ def _judges_others(job: Job) -> bool:
     """Return whether the worker of a job's last attempt has judged another source about the time of its attempts.
 
     Only sources for the same problem count: a reference that breaks the harness says nothing against its kernels.
+    Timings outside a search blame nobody: their kernels were correct before, and others are always judged beside them.
     """
     if job.evaluation is None or job.started_at is None or job.evaluation.effort == Effort.BUILD:
+        return False
+    if job.evaluation.purpose != EvaluationPurpose.SEARCH:
         return False
     others = Evaluation.objects.filter(job__worker=job.worker, finished_at__gte=job.started_at - JUDGED_WITHIN)
     others = others.exclude(effort=Effort.BUILD.value)

@@ -14,12 +14,12 @@ from optimizer.actions import job as job_actions
 from optimizer.actions.job import do_finish_job
 from optimizer.actions.spool import do_sync_spool
 from optimizer.loop import advance
-from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner
-from optimizer.runs.dispatch import spec_of
+from optimizer.models import Evaluation, EvaluationPurpose, EvaluationStatus, Job, JobState, Run, Runner
+from optimizer.runs.dispatch import dispatch_again, spec_of
 from optimizer.runs.evaluation import do_store_result
 from runners.dispatch.spool import Spool
 from runners.dispatch.spool_source import SpoolSource
-from runners.job import JobResult, Status
+from runners.job import Baseline, JobResult, Status
 from runners.job_source import RunnerCard
 from runners.signing.keyring import Keyring, Role
 from runners.worker import work_once
@@ -100,6 +100,20 @@ def test_control_source_that_breaks_down_where_nothing_is_judged_is_not_blamed()
     _fails_until_given_up(victim)
     evaluation = Job.objects.get(pk=victim).evaluation
     assert evaluation is not None and evaluation.status == EvaluationStatus.INFRA_ERROR
+
+
+@pytest.mark.parametrize("purpose", [EvaluationPurpose.SETTLING, EvaluationPurpose.RETIMING])
+def test_control_winner_that_breaks_down_when_it_is_timed_again_is_not_blamed(purpose: EvaluationPurpose) -> None:
+    run = make_run()
+    advance(run.pk)
+    fine = queue.claim(QUEUE, "worker")
+    assert fine is not None
+    do_finish_job(fine.job_id, fine.fence, correct_result(spec_of(Job.objects.get(pk=fine.job_id)), 100.0))
+    kernel = run.kernels.exclude(evaluation__job=fine.job_id).order_by("pk")[0]
+    again = dispatch_again(run, kernel, purpose, Baseline(run.baseline))
+    _fails_until_given_up(again.job.pk)
+    again.refresh_from_db()
+    assert again.status == EvaluationStatus.INFRA_ERROR and not again.judges_kernel
 
 
 def test_keys_are_pinned_and_forgotten_by_the_sites_command(
