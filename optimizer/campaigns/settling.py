@@ -2,7 +2,8 @@
 
 During the search runs are timed hours apart. At the end, problem by problem in random order, the timings of all
 winners are queued in random order, one problem after the other, so that what is compared meets one state of the
-machine. Only these figures count, and only once all timings of a problem have ended.
+machine. Only these figures count, and only once all timings of a problem have ended. A problem of which one timing gave
+no measurement, because the machine or the baseline failed, is timed once more as a whole, after all others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from optimizer.models import (
     Run,
 )
 from optimizer.queries.campaign_steps import is_own
+from optimizer.queries.campaign_timings import to_repeat
 from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
 from runners.job import Baseline
@@ -60,11 +62,11 @@ def settle(campaign: Campaign) -> bool:
     """
     if open_timings(campaign).exists():
         return False
-    first = campaign.timings.filter(evaluation=None).order_by("order").first()
-    if first is None:
+    waiting = campaign.timings.filter(evaluation=None).order_by("order")
+    if not waiting.exists() and not _repeat_unmeasured(campaign):
         return True
-    together = campaign.timings.filter(evaluation=None, cell__problem_version=first.cell.problem_version_id)
-    for timing in together.select_related("kernel__run", "cell").order_by("order"):
+    together = waiting.filter(cell__problem_version=waiting[0].cell.problem_version_id)
+    for timing in together.select_related("kernel__run", "cell"):
         run = lock_run(timing.kernel.run_id)
         timing.evaluation = dispatch_again(
             run, timing.kernel, EvaluationPurpose.SETTLING, Baseline(timing.baseline)
@@ -76,6 +78,13 @@ def settle(campaign: Campaign) -> bool:
 def open_timings(campaign: Campaign) -> QuerySet[CampaignTiming]:
     """Return the timings that have been queued and have not ended."""
     return campaign.timings.filter(evaluation__state__in=_OPEN)
+
+
+def _repeat_unmeasured(campaign: Campaign) -> bool:
+    """Let every problem that lacks a measurement wait for its timings again, once. Return whether any does."""
+    problems = set(to_repeat(campaign.timings.all()).values_list("cell__problem_version_id", flat=True))
+    # The evaluations remain as rows: their device time was spent, and they tell that the problem was timed before.
+    return campaign.timings.filter(cell__problem_version__in=problems).update(evaluation=None) > 0
 
 
 def _shuffled(

@@ -20,7 +20,7 @@ from optimizer.queries.suite_statistics import Band, Difference
 KEPT_S = 24 * 3600
 UNRESOLVED = 50
 # To be raised whenever these classes change: what an earlier version stored is then left alone.
-FORMAT = 2
+FORMAT = 3
 
 Found = TypeVar("Found")
 

@@ -21,12 +21,15 @@ from django.db.models.functions import Cast, Coalesce
 from optimizer.models import (
     Campaign,
     CampaignConfiguration,
+    CampaignState,
     CampaignTiming,
     EvaluationState,
     EvaluationStatus,
     RunState,
 )
+from optimizer.models.evaluation import CANDIDATE
 from optimizer.queries import suite_statistics as statistics
+from optimizer.queries.campaign_timings import to_repeat
 from optimizer.queries.intervals import Interval
 from optimizer.queries.suite_statistics import Array, Band, Difference
 
@@ -43,7 +46,7 @@ _CELL = (
 _TIMING = (
     "cell_id", "baseline", "kernel__number", "evaluation__state", "evaluation__status", "evaluation__unconfirmed",
     "evaluation__speedup", "evaluation__speedup_low", "evaluation__speedup_high", "evaluation__time_us",
-    "evaluation__roofline_share",
+    "evaluation__roofline_share", "evaluation__failed_side", "evaluation__job__error",
 )  # fmt: skip
 
 
@@ -54,7 +57,10 @@ _JUDGING = frozenset(one.value for one in EvaluationStatus if one.judges_kernel)
 
 
 class Timed(NamedTuple):
-    """Hold one settled timing of a winner. `speedup` is None where it has none that counts."""
+    """Hold one settled timing of a winner. `speedup` is None where it has none that counts.
+
+    `failed_side` and `error` say whose failure ended it, and why its job was given up.
+    """
 
     baseline: str
     kernel: int
@@ -66,6 +72,17 @@ class Timed(NamedTuple):
     high: float | None
     time_us: float | None
     roofline_share: float | None
+    failed_side: str = ""
+    error: str | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Return True where the timing has ended and says something about the kernel."""
+        return (
+            self.state == EvaluationState.DONE
+            and self.status in _JUDGING
+            and (self.failed_side or CANDIDATE) == CANDIDATE
+        )
 
     @property
     def is_correct(self) -> bool:
@@ -75,9 +92,17 @@ class Timed(NamedTuple):
     @property
     def score(self) -> float:
         """Return the speedup, 0 for a kernel that failed the settling, NaN where nothing was measured."""
-        if self.state != EvaluationState.DONE or self.status not in _JUDGING:
+        if not self.is_measured:
             return math.nan
         return (self.speedup or math.nan) if self.is_correct else 0.0
+
+    @property
+    def why_unmeasured(self) -> str:
+        """Return why an ended timing says nothing about the kernel: the job's error, or else what failed."""
+        if self.error:
+            return self.error[:200]
+        failed = f"the {self.failed_side} failed: " if self.failed_side else ""
+        return f"{failed}{EvaluationStatus(self.status).label.lower()}"
 
 
 class CellResult(NamedTuple):
@@ -126,7 +151,9 @@ class CellResult(NamedTuple):
             return "not settled"
         if not self.timed:
             return "no correct kernel" if self.state == RunState.FINISHED else str(self.state)
-        return "settled" if any(one.is_correct for one in self.timed.values()) else "refuted"
+        if any(one.is_correct for one in self.timed.values()):
+            return "settled"
+        return "refuted" if any(one.is_measured for one in self.timed.values()) else "not measured"
 
 
 @dataclass(frozen=True)
@@ -251,7 +278,10 @@ class Costs:
 
 
 def results_of(campaign: Campaign, problems: Collection[int] | None = None) -> Results:
-    """Read a campaign's cells and timings with three queries, or those of some problems, by version id."""
+    """Read a campaign's cells and timings with three queries, or those of some problems, by version id.
+
+    A fourth one tells which timings are tried again, where some gave no measurement before the campaign has finished.
+    """
     cells, timings = campaign.cells.order_by("order"), campaign.timings.order_by()
     if problems is not None:
         cells = cells.filter(problem_version__in=problems)
@@ -260,8 +290,8 @@ def results_of(campaign: Campaign, problems: Collection[int] | None = None) -> R
     rows = list(cells.values_list(*_CELL))
     pending = _unsettled(campaign, rows, timed)
     nothing: Mapping[str, Timed] = {}
-    # By position in `_CELL`: 0 the cell, 2 the problem, 7 whether the cell is closed.
-    read = [CellResult._make((*row, timed.get(row[0], nothing), row[7] and row[2] not in pending)) for row in rows]
+    # By position in `_CELL`: 0 the cell, 2 the problem.
+    read = [_cell(row, timed.get(row[0], nothing), row[2] not in pending) for row in rows]
     return Results(campaign, list(campaign.configurations.all()), read)
 
 
@@ -336,10 +366,22 @@ def _timings(rows: QuerySet[CampaignTiming]) -> dict[int, dict[str, Timed]]:
     return found
 
 
+def _cell(row: tuple[Any, ...], timed: Mapping[str, Timed], ended: bool) -> CellResult:
+    # By position in `_CELL`: 7 whether the cell is closed, 8 why it gave no result.
+    settled = row[7] and ended
+    why = row[8] or (_why_unmeasured(timed) if settled else "")
+    return CellResult._make((*row[:8], why, *row[9:], timed, settled))
+
+
+def _why_unmeasured(timed: Mapping[str, Timed]) -> str:
+    lacking = [one for one in timed.values() if not one.is_measured]
+    return "; ".join(f"Not measured beside {one.baseline}: {one.why_unmeasured}" for one in lacking)
+
+
 def _unsettled(
     campaign: Campaign, rows: Sequence[tuple[Any, ...]], timed: Mapping[int, dict[str, Timed]]
 ) -> set[int]:
-    """Return the problems of which a run or a timing has not ended; `rows` are those of `_CELL`.
+    """Return the problems of which a run or a timing has not ended or is tried again; `rows` are those of `_CELL`.
 
     A problem counts as a whole: winners of which only some were timed were not timed together.
     """
@@ -347,6 +389,10 @@ def _unsettled(
         # A run without a kernel is known to have failed long before the others are timed, and must not count alone.
         return {row[2] for row in rows}
     waiting = {cell for cell, ones in timed.items() if any(one.state in _OPEN for one in ones.values())}
+    if campaign.state != CampaignState.FINISHED and not all(
+        one.is_measured for ones in timed.values() for one in ones.values() if one.state not in _OPEN
+    ):
+        waiting |= set(to_repeat(campaign.timings.all()).values_list("cell_id", flat=True))
     # By position in `_CELL`: 6 whether the cell is skipped, 7 whether it is closed.
     return {row[2] for row in rows if row[0] in waiting or not (row[6] or row[7])}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db.models import Count, F, FloatField, Q, QuerySet, Sum
 from django.db.models.functions import Cast, Coalesce, Greatest
 
-from optimizer.models import Campaign, CampaignCell, CampaignTiming
+from optimizer.models import Campaign, CampaignCell, Evaluation, EvaluationPurpose
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,11 @@ _COLUMNS = {
 
 
 def settling_device_s(campaign: Campaign) -> float:
-    """Return the device time of the settling in seconds."""
-    timed = CampaignTiming.objects.filter(campaign=campaign)
-    return float(timed.aggregate(all=Sum("evaluation__device_s"))["all"] or 0.0)
+    """Return the device time of the settling in seconds, with timings that were repeated."""
+    timed = Evaluation.objects.filter(
+        kernel__run__campaign_cell__campaign=campaign, purpose=EvaluationPurpose.SETTLING
+    )
+    return float(timed.aggregate(all=Sum("device_s"))["all"] or 0.0)
 
 
 def total(parts: dict[int, Spent]) -> Spent:

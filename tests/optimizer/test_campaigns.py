@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import math
 import random
 from collections import Counter, defaultdict
@@ -33,9 +34,11 @@ from optimizer.models import (
 )
 from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_results import results_of
-from optimizer.queries.campaign_spending import spent_by_configuration
+from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration
+from optimizer.queue import MAX_ATTEMPTS
+from optimizer.reports.campaign import markdown_report
 from optimizer.runs.evidence import evidence_of
-from runners.job import JobResult, JobSpec, StageResult, Status
+from runners.job import Failure, JobResult, JobSpec, StageResult, Status
 from tests.campaigns import (
     drive_campaign,
     make_campaign,
@@ -117,6 +120,86 @@ def test_a_kernel_that_fails_the_settling_counts_as_none(team: Team) -> None:
     results = results_of(campaign)
     assert {cell.outcome for cell in results.cells} == {"refuted"}
     assert {float(value) for matrix in results.scores("torch_eager").values() for value in matrix.ravel()} == {0.0}
+
+
+def _losing(campaign: Campaign, times: int, baseline: str = "") -> Callable[..., JobResult]:
+    """Let the device be lost for the first `times` jobs of the first cell's winner, beside one baseline or all."""
+    kernel = campaign.timings.earliest("cell__order").kernel_id
+    left = [times]
+
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        evaluation = Evaluation.objects.get(pk=int(spec.job_id.partition("-")[2]))
+        if evaluation.kernel_id == kernel and spec.baseline.value.startswith(baseline) and left[0]:
+            left[0] -= 1
+            return failed_result(spec, Status.INFRA_ERROR, "the device was lost")
+        return fake_evaluate(spec, **options)
+
+    return evaluate
+
+
+def test_a_problem_is_timed_again_as_a_whole_where_one_timing_gave_no_measurement(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimizer.queue.RETRY_PAUSE", dt.timedelta(0))
+    campaign = make_settling_campaign(team)
+    lost = campaign.cells.earliest("order")
+    seen: set[tuple[bool, bool]] = set()
+
+    def ended(one: Campaign) -> bool:
+        settled = [cell.is_settled for cell in results_of(one).cells if cell.problem == lost.problem_version_id]
+        seen.add((one.state_choice.is_terminal, any(settled)))
+        return one.state_choice.is_terminal
+
+    drive_campaign(campaign, _losing(campaign, MAX_ATTEMPTS), until=ended)
+    assert seen == {(False, False), (True, True)}, "it stays open until it was timed again"
+    assert {cell.outcome for cell in results_of(campaign).cells} == {"settled"}
+    timings = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
+    assert timings.count() == campaign.timings.count() + 4
+    again = campaign.timings.filter(cell__problem_version=lost.problem_version_id)
+    assert {one.evaluation.status for one in again if one.evaluation} == {"correct"}
+    assert settling_device_s(campaign) == pytest.approx(sum(one.device_s for one in timings))
+
+
+def test_a_winner_that_could_not_be_measured_twice_counts_for_nobody_and_says_why(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimizer.queue.RETRY_PAUSE", dt.timedelta(0))
+    campaign = make_settling_campaign(team)
+    drive_campaign(campaign, _losing(campaign, 2 * MAX_ATTEMPTS))
+    results = results_of(campaign)
+    (cell,) = (cell for cell in results.cells if cell.outcome != "settled")
+    assert (cell.outcome, cell.is_settled) == ("not measured", True)
+    assert "the device was lost" in cell.why and cell in results.unresolved()
+    assert math.isnan(cell.score("torch_eager"))
+    assert results.settled_problems() == 2
+    assert "the device was lost" in markdown_report(campaign)
+
+
+def test_a_side_that_could_not_be_measured_is_named_beside_one_that_was(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimizer.queue.RETRY_PAUSE", dt.timedelta(0))
+    campaign = make_campaign(team, baselines=["torch_eager", "torch_compile"], seeds=[0])
+    drive_campaign(campaign, until=lambda one: one.timings.exists())
+    drive_campaign(campaign, _losing(campaign, 2 * MAX_ATTEMPTS, "torch_compile"))
+    (cell,) = (cell for cell in results_of(campaign).cells if cell.why)
+    assert cell.outcome == "settled"
+    assert cell.why == "Not measured beside torch_compile: the device was lost"
+    assert cell.score("torch_eager") > 0 and math.isnan(cell.score("torch_compile"))
+
+
+def test_a_baseline_that_fails_refutes_no_kernel(team: Team) -> None:
+    campaign = make_settling_campaign(team)
+
+    def evaluate(spec: JobSpec, **_: Any) -> JobResult:
+        said = Failure("baseline", "", "the compiler failed")
+        return dataclasses.replace(failed_result(spec, Status.CRASHED), failures=[said])
+
+    drive_campaign(campaign, evaluate)
+    results = results_of(campaign)
+    assert {cell.outcome for cell in results.cells} == {"not measured"}
+    assert all(cell.why for cell in results.cells)
+    assert all(math.isnan(cell.score("torch_eager")) for cell in results.cells)
 
 
 def test_configurations_share_the_device_while_both_have_work(team: Team) -> None:
