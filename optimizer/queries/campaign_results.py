@@ -129,14 +129,19 @@ class CellResult(NamedTuple):
     def score(self, baseline: str) -> float:
         """Return the settled speedup over a baseline, 0 without a correct kernel, NaN where nothing counts.
 
-        A run that was stopped by a person, by a limit or by the machine says nothing about its configuration unless
-        it had a kernel by then.
+        A run that was stopped by a person, by a limit or by the machine says nothing about its configuration, whether
+        it had a kernel by then or not: shares would be too high if only those with a kernel counted.
         """
-        if not self.is_settled:
+        if not self.counts:
             return math.nan
         if baseline in self.timed:
             return self.timed[baseline].score
-        return 0.0 if self.state == RunState.FINISHED and not self.timed else math.nan
+        return math.nan if self.timed else 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Return True where the problem is settled and the run came to its own end."""
+        return self.is_settled and self.state == RunState.FINISHED
 
     @property
     def outcome(self) -> str:
@@ -149,8 +154,10 @@ class CellResult(NamedTuple):
             return str(self.state)
         if not self.is_settled:
             return "not settled"
+        if self.state != RunState.FINISHED:
+            return "stopped early" if self.state == RunState.STOPPED else str(self.state)
         if not self.timed:
-            return "no correct kernel" if self.state == RunState.FINISHED else str(self.state)
+            return "no correct kernel"
         if any(one.is_correct for one in self.timed.values()):
             return "settled"
         return "refuted" if any(one.is_measured for one in self.timed.values()) else "not measured"
@@ -233,7 +240,7 @@ class Results:
 
     def unresolved(self) -> list[CellResult]:
         """Return the cells without a figure, with their reason: what a reader has to be told."""
-        return [cell for cell in self.cells if cell.why or cell.outcome == "refuted"]
+        return [cell for cell in self.cells if cell.why or cell.outcome in {"refuted", "stopped early"}]
 
     def _summary(self, one: CampaignConfiguration, scores: Array, baseline: str) -> Summary:
         return Summary(
@@ -301,7 +308,7 @@ def problems_of(campaign: Campaign) -> list[tuple[int, str]]:
 
 
 def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOALS) -> list[Costs]:
-    """Return the cost of each configuration to reach each goal, over the runs that have ended.
+    """Return the cost of each configuration to reach each goal, over the runs that have finished.
 
     The figures are those of the search; a run counts as having reached the goal only if its settled speedup did too.
     """
@@ -317,8 +324,8 @@ def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOAL
 
 
 def bands_of(campaign: Campaign, results: Results, kind: str, points: int = 40) -> dict[str, Band]:
-    """Return the best-so-far band of each configuration against spending of one kind."""
-    ended = [cell for cell in results.cells if cell.is_closed]
+    """Return the best-so-far band of each configuration against spending of one kind, over runs that have finished."""
+    ended = [cell for cell in results.cells if cell.is_closed and cell.state == RunState.FINISHED]
     most = max((float(getattr(cell, kind)) for cell in ended), default=0.0)
     if most <= 0:
         return {}
@@ -399,7 +406,7 @@ def _unsettled(
 
 def _share(cell: CellResult, baseline: str) -> float:
     one = cell.timed.get(baseline)
-    if not cell.is_settled or one is None or not one.is_correct or not one.roofline_share:
+    if not cell.counts or one is None or not one.is_correct or not one.roofline_share:
         return math.nan
     return one.roofline_share
 

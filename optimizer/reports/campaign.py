@@ -180,6 +180,7 @@ def markdown_report(campaign: Campaign) -> str:
 
 
 METHOD = """Only settled figures count: at the end all winners of a problem were timed together in cold processes.
+A run that was stopped early, by a limit or a person, is listed and counts in no share, mean or comparison.
 Shares have Wilson's 95 % interval with problems as trials; means are bootstrapped over problems.
 Comparisons are paired over problems and corrected by Holm; a run without a correct kernel counts as 1 there."""
 
@@ -200,7 +201,7 @@ def kernelbench_report(campaign: Campaign) -> str:
         if place is None:
             left_out.add(cell.name)
             continue
-        if not math.isfinite(cell.score(campaign.baselines[0])):
+        if not _has_score(cell, campaign.baselines[0]):
             continue
         level, problem = place.groups()
         name = next(one.name for one in results.configurations if one.pk == cell.configuration)
@@ -230,7 +231,9 @@ def kernelbench_com_report(campaign: Campaign) -> str:
     models = []
     for one in results.configurations:
         cells = [cell for cell in results.cells if cell.configuration == one.pk and cell.seed == seed]
-        entries = {names[cell.problem]: _entry(campaign, cell, baseline) for cell in cells if cell.is_settled}
+        entries = {
+            names[cell.problem]: _entry(campaign, cell, baseline) for cell in cells if _has_score(cell, baseline)
+        }
         models.append({
             "label": one.name, "harness": one.strategy, "model": _model(one.providers), "effort": "",
             "results": entries, "valid_pass_count": sum(entry["correct"] for entry in entries.values()),
@@ -395,6 +398,10 @@ def _entry(campaign: Campaign, cell: CellResult, baseline: str) -> dict[str, Any
         "peak_fraction": timed.roofline_share if timed is not None and correct else None,
         "elapsed_seconds": round(cell.device_s),
     }
+
+
+def _has_score(cell: CellResult, baseline: str) -> bool:
+    return math.isfinite(cell.score(baseline))
 
 
 def _ranking(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
 
 from optimizer.actions.campaign import (
     Limits,
@@ -35,9 +39,10 @@ from optimizer.models import (
     User,
 )
 from optimizer.models.campaign import CampaignTransitionError
-from optimizer.queries.campaign_results import costs_of, results_of
+from optimizer.queries.campaign_results import bands_of, costs_of, results_of
 from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.queries.suites import Subset
+from optimizer.reports.campaign import html_report, kernelbench_com_report, markdown_report
 from runners.job import JobResult, JobSpec, Status
 from tests.campaigns import (
     drive_campaign,
@@ -127,6 +132,44 @@ def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member:
     assert len(counted) == 1
     assert all(cell.is_settled == (cell.problem in counted) for cell in results.cells)
     assert not Evaluation.objects.filter(state__in=["queued", "running"]).exists()
+
+
+def test_a_run_that_was_stopped_early_is_shown_and_counts_for_nobody(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    stopped = campaign.cells.filter(configuration__name="more", name="softmax_rows")
+    Run.objects.filter(campaign_cell__in=stopped).update(state=RunState.STOPPED)
+    stopped.update(why="The campaign's limit of 3 evaluations is reached.")
+    results = results_of(campaign)
+    early = [cell for cell in results.cells if cell.outcome == "stopped early"]
+    assert {cell.pk for cell in early} == set(stopped.values_list("pk", flat=True))
+    assert all(cell.timed["torch_eager"].is_correct and cell in results.unresolved() for cell in early)
+    more, less = results.summaries("torch_eager")
+    assert (more.problems, less.problems) == (1, 2)
+    assert more.success is not None and more.roofline == less.roofline is None
+    board = json.loads(kernelbench_com_report(campaign))["models"][0]
+    assert (board["valid_pass_count"], sorted(board["results"])) == (1, ["layernorm_residual"])
+    for text in (html_report(campaign), markdown_report(campaign)):
+        assert "was stopped early" in " ".join(text.split())
+
+
+def test_whether_a_stopped_run_had_a_kernel_changes_no_share(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    with_kernel, without = campaign.cells.filter(configuration__name="more", name="softmax_rows")
+    Run.objects.filter(campaign_cell__in=[with_kernel, without]).update(state=RunState.STOPPED)
+    without.timings.all().delete()
+    scores = results_of(campaign).scores("torch_eager")["more"]
+    assert [bool(np.isfinite(row).any()) for row in scores] == [True, False]
+    bands = bands_of(campaign, results_of(campaign), "evaluations")
+    Run.objects.filter(campaign_cell__in=[with_kernel, without]).update(spent_evaluations=99)
+    assert bands == bands_of(campaign, results_of(campaign), "evaluations"), "their curves are left out too"
+
+
+def test_the_page_of_runs_says_that_one_was_stopped_early(client: Client, team: Team, member: User) -> None:
+    campaign = make_finished_campaign(team)
+    Run.objects.filter(campaign_cell=campaign.cells.earliest("order")).update(state=RunState.STOPPED)
+    client.force_login(member)
+    page = client.get(reverse("campaign_cells", args=[campaign.pk])).content.decode()
+    assert page.count("stopped early") == 1
 
 
 def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
