@@ -117,6 +117,9 @@ def _together(first: Judgement, second: Judgement) -> Judgement:
         return second
     if second.verdict == RetimeVerdict.UNKNOWN:
         return second
+    if first.verdict.is_alarm and second.verdict.is_alarm:
+        # One says slower and the other wrong: both agree that something is amiss.
+        return first if first.verdict == RetimeVerdict.BROKEN else second
     return Judgement(RetimeVerdict.SAME, second.ratio, f"The first change was not confirmed. {second.text}")
 
 
@@ -135,10 +138,22 @@ def _floor(evaluation: Evaluation) -> float:
 
 
 def _tell(row: Retiming, found: Judgement) -> None:
-    """Tell the team's members once of each change against the same reference, however often it is seen again."""
+    """Tell the team's members once of each change against the same reference, however often it is seen again.
+
+    A change that was gone in between is a new one.
+    """
     run = row.kernel.run
     text = f"{run} #{row.kernel.number}, a released kernel: {found.verdict.label.lower()}. {found.text}"
-    key = f"watch-{row.kernel_id}-{row.reference_id}-{found.verdict.value}"
+    key = f"watch-{row.kernel_id}-{row.reference_id}-{found.verdict.value}-{_last_unchanged(row)}"
     page = reverse("release_page", args=[run.pk, row.kernel.number])
     new = NewNotification(NotificationKind.WATCH, key, text, page, run)
     do_notify(run.team.members.all(), new)
+
+
+def _last_unchanged(row: Retiming) -> int:
+    """Return the newest earlier round that found the kernel unchanged against the same reference, or 0."""
+    earlier = Retiming.objects.filter(kernel=row.kernel_id, reference=row.reference_id, round__lt=row.round_id)
+    newest = (
+        earlier.filter(verdict=RetimeVerdict.SAME).order_by("-round").values_list("round_id", flat=True).first()
+    )
+    return newest or 0

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
@@ -51,13 +51,19 @@ def released(finished: Run, member: User) -> Release:
     return Release.objects.create(kernel=kernel, asked_by=member, state="released", released_at=timezone.now())
 
 
-def play(team: Team, times_us: Iterator[float] | list[float], status: Status | None = None) -> Retiming:
-    """Run a round in which the kernel takes these times, one after the other, beside a baseline of 200 µs."""
+def play(
+    team: Team, times_us: Iterator[float] | list[float], statuses: Iterable[Status] = repeat(Status.CORRECT)
+) -> Retiming:
+    """Run a round in which the kernel takes these times, one after the other, beside a baseline of 200 µs.
+
+    It takes a time only where its status, one after the other too, is that of a correct kernel.
+    """
     made = do_start_retiming(None, team, Target.objects.get(key="cpu"))
-    times = iter(times_us)
+    times, ends = iter(times_us), iter(statuses)
 
     def evaluate(spec: JobSpec, **_: Any) -> JobResult:
-        return failed_result(spec, status) if status else correct_result(spec, next(times))
+        status = next(ends)
+        return correct_result(spec, next(times)) if status == Status.CORRECT else failed_result(spec, status)
 
     for _ in range(10):
         advance_retiming(made.pk)
@@ -90,6 +96,28 @@ def test_one_bad_moment_of_the_machine_is_no_alarm(team: Team, released: Release
     assert not Notification.objects.filter(kind="watch").exists()
 
 
+def test_two_alarms_of_different_kinds_are_the_graver_one(team: Team, released: Release) -> None:
+    for statuses in ([Status.CORRECT, Status.INCORRECT], [Status.INCORRECT, Status.CORRECT]):
+        row = play(team, [150.0], statuses)
+        assert row.verdict == RetimeVerdict.BROKEN and row.second is not None
+        assert "incorrect" in row.text
+    assert Notification.objects.filter(kind="watch").count() == team.members.count()
+
+
+def test_faster_and_then_slower_is_no_confirmed_change(team: Team, released: Release) -> None:
+    row = play(team, [50.0, 150.0])
+    assert row.verdict == RetimeVerdict.SAME
+    assert not Notification.objects.filter(kind="watch").exists()
+
+
+def test_people_are_told_again_of_a_regression_that_was_mended_and_comes_back(
+    team: Team, released: Release
+) -> None:
+    for time_us in (150.0, 150.0, 100.0, 150.0, 150.0):
+        play(team, repeat(time_us))
+    assert Notification.objects.filter(kind="watch").count() == 2 * team.members.count()
+
+
 def test_people_are_told_once_however_often_it_is_seen(team: Team, released: Release) -> None:
     for _ in range(3):
         assert play(team, repeat(150.0)).verdict == RetimeVerdict.SLOWER
@@ -110,7 +138,7 @@ def test_a_change_within_the_noise_floor_is_none(team: Team, released: Release) 
 def test_a_wrong_kernel_is_an_alarm_and_a_small_machine_is_none(
     team: Team, released: Release, status: Status, verdict: RetimeVerdict
 ) -> None:
-    row = play(team, [], status)
+    row = play(team, [], repeat(status))
     assert row.verdict == verdict
     assert (row.second is not None) == verdict.is_alarm
 
