@@ -18,6 +18,10 @@ from optimizer.models import (
 )
 from optimizer.queries.watched import pairs_of, software_on
 
+# Codes of the ValidationErrors by which callers tell the refusals apart.
+NOTHING_RELEASED = "nothing_released"
+UNDER_WAY = "under_way"
+
 
 def do_start_retiming(user: User | None, team: Team, target: Target, reason: str = "") -> RetimeRound:
     """Store a round over the team's released kernels of the target, and enqueue its first step.
@@ -29,7 +33,7 @@ def do_start_retiming(user: User | None, team: Team, target: Target, reason: str
         raise ValidationError("Only operators re-time released kernels.")
     pairs = pairs_of(team.pk, target.pk)
     if not pairs:
-        raise ValidationError(f"{team} has no released kernels for {target.key}.")
+        raise ValidationError(f"{team} has no released kernels for {target.key}.", NOTHING_RELEASED)
     try:
         with transaction.atomic():
             made = RetimeRound.objects.create(
@@ -42,5 +46,5 @@ def do_start_retiming(user: User | None, team: Team, target: Target, reason: str
             log_action(AuditAction.RETIME_STARTED, user, team, subject=str(target.key), round=made.pk)
             enqueue_retiming(made.pk)
     except IntegrityError as error:
-        raise ValidationError("Re-timing on this target is already in progress.") from error
+        raise ValidationError("Re-timing on this target is already in progress.", UNDER_WAY) from error
     return made

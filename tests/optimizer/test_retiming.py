@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from optimizer.actions.retiming import do_start_retiming
@@ -167,25 +167,74 @@ def test_a_team_without_releases_has_nothing_to_watch(team: Team, finished: Run)
         do_start_retiming(None, team, Target.objects.get(key="cpu"))
 
 
-@pytest.mark.parametrize(("time_us", "code"), [(100.0, None), (150.0, 1), (50.0, None)])
-def test_the_command_fails_on_a_regression_alone(
-    team: Team, released: Release, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    time_us: float, code: int | None,
-) -> None:  # fmt: skip
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let the pauses of the command work its jobs; the list holds the time of the kernel in µs."""
+    time_us = [100.0]
+
     def work(_: float) -> None:
-        answer: Callable[..., JobResult] = lambda spec, **_: correct_result(spec, time_us)  # noqa: E731
+        answer: Callable[..., JobResult] = lambda spec, **_: correct_result(spec, time_us[0])  # noqa: E731
         while work_once(DatabaseJobSource(), QUEUE, "test-runner", answer):
             pass
 
     monkeypatch.setattr("optimizer.management.commands.campaign.time.sleep", work)
+    return time_us
+
+
+def exit_code(*options: str) -> int | None:
+    """Return the code with which the command ends, as a shell sees it; None for its ordinary end."""
     try:
-        call_command("campaign", "retime", "--team", team.slug, "--json")
-        found = None
+        call_command("campaign", "retime", *options)
     except SystemExit as ended:
-        found = ended.code
-    assert found == code
+        return int(str(ended.code))
+    except CommandError as refusal:
+        return refusal.returncode
+    return None
+
+
+@pytest.mark.parametrize(("time_us", "code"), [(100.0, None), (150.0, 1), (50.0, None)])
+def test_the_command_fails_on_a_regression_alone(
+    team: Team, released: Release, worked: list[float], capsys: pytest.CaptureFixture[str],
+    time_us: float, code: int | None,
+) -> None:  # fmt: skip
+    worked[0] = time_us
+    assert exit_code("--team", team.slug, "--json") == code
     (row,) = json.loads(capsys.readouterr().out)
     assert row["kernel"] == released.kernel.number
+
+
+def test_a_refusal_has_not_the_exit_code_of_a_regression(team: Team, released: Release) -> None:
+    assert exit_code("--team", "nobody") == 2
+    assert exit_code("--team", team.slug, "--target", "gfx0") == 2
+
+
+def test_nothing_released_has_an_exit_code_of_its_own(team: Team, finished: Run) -> None:
+    assert exit_code("--team", team.slug) == 3
+    assert not RetimeRound.objects.exists()
+
+
+def test_the_command_follows_a_round_that_is_under_way(
+    team: Team, released: Release, worked: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = do_start_retiming(None, team, Target.objects.get(key="cpu"))
+    assert exit_code("--team", team.slug, "--no-wait") is None
+    assert f"Round {made.pk} is under way already: 1 kernels." in capsys.readouterr().out
+    worked[0] = 150.0
+    assert exit_code("--team", team.slug) == 1
+    made.refresh_from_db()
+    assert made.finished_at is not None and RetimeRound.objects.count() == 1
+
+
+def test_a_round_that_starts_at_the_same_moment_is_followed(
+    team: Team, released: Release, worked: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beaten(*_: Any) -> RetimeRound:
+        do_start_retiming(None, team, Target.objects.get(key="cpu"))
+        return do_start_retiming(None, team, Target.objects.get(key="cpu"))
+
+    monkeypatch.setattr("optimizer.management.commands.campaign.do_start_retiming", beaten)
+    assert exit_code("--team", team.slug) is None
+    assert RetimeRound.objects.filter(finished_at__isnull=False).count() == 1
 
 
 DRIVER_1 = {"driver": "nvidia 580.65", "compiler": "nvcc 12.9"}

@@ -17,7 +17,7 @@ from optimizer.actions import campaign as actions
 from optimizer.actions.campaign import Limits, NewCampaign, NewConfiguration, budget_from, words_of
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.retiming import do_start_retiming
+from optimizer.actions.retiming import NOTHING_RELEASED, UNDER_WAY, do_start_retiming
 from optimizer.actions.suite import NewEntry
 from optimizer.actions.target import do_sync_targets
 from optimizer.campaigns.advance import advance_campaign
@@ -37,8 +37,9 @@ from runners.job import Baseline
 
 POLL_S = 1.0
 GIB = 1 << 30
-# Exit codes of `retime`, for CI: a kernel has become slower or wrong; something could not be measured.
-ALARM, INCOMPLETE = 1, 2
+# Exit codes of `retime`, for CI: a kernel has become slower or wrong; something could not be measured or was refused;
+# nothing is released, so that whoever expects releases can tell a wrong team or target from success.
+ALARM, INCOMPLETE, UNWATCHED = 1, 2, 3
 
 
 class Command(BaseCommand):
@@ -161,11 +162,13 @@ class Command(BaseCommand):
             self.stdout.write(text)
 
     def _retime(self, options: dict[str, Any]) -> None:
-        team = _team(options["team"])
-        made = do_start_retiming(None, team, _target(options["target"]), options["reason"])
+        made, is_new = _round(options)
         if options["no_wait"]:
-            self.stdout.write(f"Started round {made.pk}: {made.retimings.count()} kernels.")
+            told = f"Started round {made.pk}" if is_new else f"Round {made.pk} is under way already"
+            self.stdout.write(f"{told}: {made.retimings.count()} kernels.")
             return
+        if not is_new:
+            self.stderr.write(f"Round {made.pk} is under way already and is followed.")
         deadline = time.monotonic() + 60 * options["minutes"]
         while made.finished_at is None and time.monotonic() < deadline:
             # The step is safe to call from here too, so the command works without a timer.
@@ -316,6 +319,30 @@ def _team(slug: str) -> Team:
     if found is None:
         raise CommandError(f"There is no team {slug!r}.")
     return found
+
+
+def _round(options: dict[str, Any]) -> tuple[RetimeRound, bool]:
+    """Return the round of team and target, and whether it is new. Raises CommandError with a code that is not ALARM."""
+    try:
+        return _started_or_open(_team(options["team"]), _target(options["target"]), options["reason"])
+    except ValidationError as refusal:
+        code = UNWATCHED if refusal.code == NOTHING_RELEASED else INCOMPLETE
+        raise CommandError(" ".join(refusal.messages), returncode=code) from refusal
+    except CommandError as refusal:
+        raise CommandError(str(refusal), returncode=INCOMPLETE) from refusal
+
+
+def _started_or_open(team: Team, target: Target, reason: str) -> tuple[RetimeRound, bool]:
+    under_way = RetimeRound.objects.filter(team=team, target=target, finished_at=None)
+    if (found := under_way.first()) is not None:
+        return found, False
+    try:
+        return do_start_retiming(None, team, target, reason), True
+    except ValidationError as refusal:
+        # The site may have started one since.
+        if refusal.code != UNDER_WAY or (found := under_way.first()) is None:
+            raise
+        return found, False
 
 
 def _progress(campaign: Campaign) -> str:
