@@ -19,6 +19,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from optimizer.models import Job, JobState
+from optimizer.models.runner import LOST_AFTER
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
@@ -41,6 +42,11 @@ WITH claimed AS (
      (SELECT id FROM optimizer_job
        WHERE queue = %(queue)s AND state = 'queued' AND (lease_until IS NULL OR lease_until < statement_timestamp())
          AND attempts < %(cap)s AND NOT cancel_requested
+         AND (NOT external ? 'only_runner' OR external ->> 'only_runner' = %(worker)s OR NOT EXISTS (
+           SELECT FROM optimizer_runner tied
+            WHERE left(tied.name, 100) = optimizer_job.external ->> 'only_runner' AND NOT tied.draining
+              AND tied.queues ? %(queue)s
+              AND tied.heartbeat_at > statement_timestamp() - make_interval(secs => %(lost_after_s)s)))
        ORDER BY priority, coalesce(place, id) FOR UPDATE SKIP LOCKED LIMIT 1))
      AND NOT EXISTS (SELECT FROM optimizer_runner WHERE name = %(worker)s AND draining)
   RETURNING id, fence, spec, signature, external, evaluation_id
@@ -89,19 +95,25 @@ def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool
     """Claim a job that a lost worker left behind, else the first waiting job of the lowest priority number, else
     None.
 
-    Returns None also for a worker that is draining. With `durable` False, the claim reaches the disk only with the
+    A waiting job that is tied to a runner (see `tied_to`) is passed over by others while that one is alive. Returns
+    None also for a worker that is draining. With `durable` False, the claim reaches the disk only with the
     connection's next commit, which the caller makes before anybody begins, so that only one disk flush is needed.
     Should the database die between the two, nobody has begun, and the job still waits.
     """
     asked: dict[str, str | float] = {
         "worker": worker[:100], "lease_s": lease.total_seconds(), "queue": queue, "cap": MAX_ATTEMPTS,
-        "sync": "on" if durable else "off",
+        "sync": "on" if durable else "off", "lost_after_s": LOST_AFTER.total_seconds(),
     }  # fmt: skip
     # One statement decides between competing workers: SKIP LOCKED lets each take another row without waiting.
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, asked)
         row = cursor.fetchone()
     return Claimed(*row[:4], *map(_decoded, row[4:])) if row else None
+
+
+def tied_to(worker: str) -> dict[str, Any]:
+    """Return the `external` of a new job that waits for one runner, as long as that is alive and serves its queue."""
+    return {"only_runner": worker} if worker else {}
 
 
 def _decoded(stored: Any) -> dict[str, Any]:

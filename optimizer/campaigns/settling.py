@@ -1,9 +1,9 @@
 """Settle a campaign: time all winners of a problem together, each beside every baseline, in cold processes.
 
 During the search runs are timed hours apart. At the end, problem by problem in random order, the timings of all
-winners are queued in random order, one problem after the other, so that what is compared meets one state of the
-machine. Only these figures count, and only once all timings of a problem have ended. A problem of which one timing gave
-no measurement, because the machine or the baseline failed, is timed once more as a whole, after all others.
+winners are queued in random order, one problem after the other and each for one worker, so that what is compared meets
+one state of one machine. Only these figures count, and only once all timings of a problem have ended. A problem is
+timed again as a whole, after all others, where a timing gave no measurement or where its worker was lost on the way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optimizer.models import (
     Run,
 )
 from optimizer.queries.campaign_steps import is_own
-from optimizer.queries.campaign_timings import to_repeat
+from optimizer.queries.campaign_timings import problems_to_repeat
 from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
 from runners.job import Baseline
@@ -56,20 +56,23 @@ def winner_of(run: Run) -> Kernel | None:
 
 
 def settle(campaign: Campaign) -> bool:
-    """Queue the timings of the next problem once those before have ended. Return True when all have.
+    """Queue the next timings once those before have ended. Return True when all have.
 
-    Call under the campaign's lock.
+    The first timing of a problem is queued alone: the others wait for the worker that took it. Call under the
+    campaign's lock.
     """
     if open_timings(campaign).exists():
         return False
     waiting = campaign.timings.filter(evaluation=None).order_by("order")
-    if not waiting.exists() and not _repeat_unmeasured(campaign):
+    if not waiting.exists() and not _repeat(campaign):
         return True
-    together = waiting.filter(cell__problem_version=waiting[0].cell.problem_version_id)
-    for timing in together.select_related("kernel__run", "cell"):
+    problem = waiting[0].cell.problem_version_id
+    worker = _worker_of(campaign, problem)
+    together = waiting.filter(cell__problem_version=problem).select_related("kernel__run", "cell")
+    for timing in together if worker is not None else together[:1]:
         run = lock_run(timing.kernel.run_id)
         timing.evaluation = dispatch_again(
-            run, timing.kernel, EvaluationPurpose.SETTLING, Baseline(timing.baseline)
+            run, timing.kernel, EvaluationPurpose.SETTLING, Baseline(timing.baseline), worker or ""
         )
         timing.save(update_fields=["evaluation"])
     return False
@@ -80,10 +83,16 @@ def open_timings(campaign: Campaign) -> QuerySet[CampaignTiming]:
     return campaign.timings.filter(evaluation__state__in=_OPEN)
 
 
-def _repeat_unmeasured(campaign: Campaign) -> bool:
-    """Let every problem that lacks a measurement wait for its timings again, once. Return whether any does."""
-    problems = set(to_repeat(campaign.timings.all()).values_list("cell__problem_version_id", flat=True))
-    # The evaluations remain as rows: their device time was spent, and they tell that the problem was timed before.
+def _worker_of(campaign: Campaign, problem: int) -> str | None:
+    """Return the worker that has ended the problem's first timing, or None before that."""
+    begun = campaign.timings.filter(cell__problem_version=problem, evaluation__isnull=False)
+    return begun.order_by("order").values_list("evaluation__job__worker", flat=True).first()
+
+
+def _repeat(campaign: Campaign) -> bool:
+    """Let every problem that is to be timed again wait for its timings. Return whether there is any."""
+    problems = problems_to_repeat(campaign)
+    # The evaluations remain as rows: their device time was spent, and they tell how often the problem was timed.
     return campaign.timings.filter(cell__problem_version__in=problems).update(evaluation=None) > 0
 
 

@@ -29,7 +29,7 @@ from optimizer.models import (
 )
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.queries import suite_statistics as statistics
-from optimizer.queries.campaign_timings import to_repeat
+from optimizer.queries.campaign_timings import problems_to_repeat
 from optimizer.queries.intervals import Interval
 from optimizer.queries.suite_statistics import Array, Band, Difference
 
@@ -287,7 +287,7 @@ class Costs:
 def results_of(campaign: Campaign, problems: Collection[int] | None = None) -> Results:
     """Read a campaign's cells and timings with three queries, or those of some problems, by version id.
 
-    A fourth one tells which timings are tried again, where some gave no measurement before the campaign has finished.
+    Until the campaign has finished, two more tell which problems are timed again.
     """
     cells, timings = campaign.cells.order_by("order"), campaign.timings.order_by()
     if problems is not None:
@@ -396,12 +396,9 @@ def _unsettled(
         # A run without a kernel is known to have failed long before the others are timed, and must not count alone.
         return {row[2] for row in rows}
     waiting = {cell for cell, ones in timed.items() if any(one.state in _OPEN for one in ones.values())}
-    if campaign.state != CampaignState.FINISHED and not all(
-        one.is_measured for ones in timed.values() for one in ones.values() if one.state not in _OPEN
-    ):
-        waiting |= set(to_repeat(campaign.timings.all()).values_list("cell_id", flat=True))
+    again = set() if campaign.state == CampaignState.FINISHED else problems_to_repeat(campaign)
     # By position in `_CELL`: 6 whether the cell is skipped, 7 whether it is closed.
-    return {row[2] for row in rows if row[0] in waiting or not (row[6] or row[7])}
+    return again | {row[2] for row in rows if row[0] in waiting or not (row[6] or row[7])}
 
 
 def _share(cell: CellResult, baseline: str) -> float:

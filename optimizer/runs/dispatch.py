@@ -17,7 +17,7 @@ from optimizer.models import (
     ProblemVersion,
     Run,
 )
-from optimizer.queue import Claimed
+from optimizer.queue import Claimed, tied_to
 from optimizer.runs.artefacts import known_artefacts
 from optimizer.runs.strategies import settings_of
 from optimizer.search.compiled import is_built_first
@@ -75,22 +75,26 @@ def dispatch(
     return evaluation
 
 
-def dispatch_again(run: Run, kernel: Kernel, purpose: EvaluationPurpose, baseline: Baseline) -> Evaluation:
+def dispatch_again(
+    run: Run, kernel: Kernel, purpose: EvaluationPurpose, baseline: Baseline, worker: str = ""
+) -> Evaluation:
     """Time a kernel beside a baseline in cold processes for a purpose outside its run. Call under the run's lock.
 
-    There is no opponent: what is asked is how the kernel compares with the baseline, here and now.
+    There is no opponent: what is asked is how the kernel compares with the baseline, here and now. With a `worker`,
+    only that one takes the job while it is alive.
     """
     evaluation = Evaluation.objects.create(
         kernel=kernel, target=run.target, effort=Effort.CONFIRM.value, purpose=purpose
     )
-    queue_job(run, evaluation, baseline)
+    queue_job(run, evaluation, baseline, worker)
     return evaluation
 
 
-def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None) -> Job:
+def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None, worker: str = "") -> Job:
     """Create the job of an evaluation that has none, and notify the runners after commit.
 
     Static builds always go to this installation's own workers. Without a `baseline`, the run's is timed alongside.
+    With a `worker`, only that one takes the job while it is alive.
     """
     effort = Effort(evaluation.effort)
     if evaluation.purpose == EvaluationPurpose.SEARCH:
@@ -102,6 +106,7 @@ def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None
         queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
         dispatcher=dispatcher,
         priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else run.priority,
+        external=tied_to(worker),
     )
     return store_job(job, _spec(run, evaluation.kernel, evaluation, baseline), run.problem_version_id)
 

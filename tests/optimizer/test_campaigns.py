@@ -8,11 +8,13 @@ import datetime as dt
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 
 from optimizer.actions.campaign import (
     Limits,
@@ -22,16 +24,19 @@ from optimizer.actions.campaign import (
 )
 from optimizer.campaigns import planning, searching, settling
 from optimizer.campaigns.advance import advance_campaign
+from optimizer.job_source import DatabaseJobSource
 from optimizer.models import (
     Campaign,
     CampaignState,
     Evaluation,
     EvaluationPurpose,
     Run,
+    Runner,
     RunState,
     Team,
     User,
 )
+from optimizer.models.runner import LOST_AFTER
 from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration
@@ -39,6 +44,8 @@ from optimizer.queue import MAX_ATTEMPTS
 from optimizer.reports.campaign import markdown_report
 from optimizer.runs.evidence import evidence_of
 from runners.job import Failure, JobResult, JobSpec, StageResult, Status
+from runners.job_source import RunnerCard
+from runners.worker import work_once
 from tests.campaigns import (
     drive_campaign,
     make_campaign,
@@ -49,6 +56,7 @@ from tests.campaigns import (
     tuned,
 )
 from tests.factories import (
+    QUEUE,
     correct_result,
     failed_result,
     fake_evaluate,
@@ -186,6 +194,58 @@ def test_a_side_that_could_not_be_measured_is_named_beside_one_that_was(
     assert cell.outcome == "settled"
     assert cell.why == "Not measured beside torch_compile: the device was lost"
     assert cell.score("torch_eager") > 0 and math.isnan(cell.score("torch_compile"))
+
+
+def _workers_of(campaign: Campaign) -> dict[str, set[str]]:
+    """Return the workers of the settled timings by problem."""
+    found = defaultdict(set)
+    for name, worker in campaign.timings.values_list("cell__name", "evaluation__job__worker"):
+        found[name].add(worker)
+    return found
+
+
+def _settle_with(campaign: Campaign, workers: Callable[[], Sequence[str]]) -> None:
+    """Settle the campaign with workers that take one job each in turn."""
+    for _ in range(100):
+        advance_campaign(campaign.pk)
+        campaign.refresh_from_db()
+        if campaign.state_choice.is_terminal:
+            return
+        for worker in workers():
+            DatabaseJobSource().check_in(RunnerCard(worker, "cpu", (QUEUE,)))
+            work_once(DatabaseJobSource(), QUEUE, worker, fake_evaluate)
+    raise AssertionError(f"the campaign is still {campaign.state}")
+
+
+def test_all_timings_of_a_problem_come_from_one_worker(team: Team) -> None:
+    campaign = make_settling_campaign(team)
+    turn = cycle([("host-A", "host-B"), ("host-B", "host-A")])
+    _settle_with(campaign, lambda: next(turn))
+    workers = _workers_of(campaign)
+    assert len(workers) == 2 and all(len(one) == 1 for one in workers.values())
+    timings = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
+    assert timings.count() == campaign.timings.count(), "none had to be repeated"
+
+
+def test_a_problem_whose_worker_is_lost_on_the_way_is_timed_again_elsewhere(team: Team) -> None:
+    campaign = make_settling_campaign(team)
+    left = [2]
+
+    def workers() -> Sequence[str]:
+        if left[0]:
+            left[0] -= 1
+            return ("host-A",)
+        Runner.objects.filter(name="host-A").update(heartbeat_at=timezone.now() - 2 * LOST_AFTER)
+        results = results_of(campaign)
+        settled = {cell.name for cell in results.cells if cell.is_settled}
+        assert all(len(_workers_of(campaign)[name]) == 1 for name in settled), "nothing mixed counts on the way"
+        return ("host-B",)
+
+    _settle_with(campaign, workers)
+    assert _workers_of(campaign) == {"softmax_rows": {"host-B"}, "layernorm_residual": {"host-B"}}
+    assert {cell.outcome for cell in results_of(campaign).cells} == {"settled"}
+    timings = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
+    assert timings.count() == campaign.timings.count() + 4
 
 
 def test_a_baseline_that_fails_refutes_no_kernel(team: Team) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -11,14 +12,16 @@ from django.utils import timezone
 
 from optimizer import queue
 from optimizer.actions.job import do_cancel_jobs, do_fail_job, do_finish_job, do_let_go
+from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobLog, JobState, Run, Runner
+from optimizer.models.runner import LOST_AFTER
 from optimizer.queries.jobs import jobs_of
 from optimizer.queries.run_status import status_of
 from optimizer.runs.dispatch import spec_of
 from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
-from runners.job_source import Receipt
+from runners.job_source import Receipt, RunnerCard
 from tests.factories import QUEUE, correct_result, failed_result, make_run
 
 
@@ -241,3 +244,40 @@ def test_of_many_workers_that_race_each_gets_a_job_of_its_own() -> None:
         taken = [job for mine in pool.map(take, range(8)) for job in mine]
     assert sorted(taken) == sorted(Job.objects.values_list("pk", flat=True))
     assert len(taken) == 40
+
+
+def check_in(name: str) -> None:
+    """Let a runner of the queue send its heartbeat."""
+    DatabaseJobSource().check_in(RunnerCard(name, "cpu", (QUEUE,)))
+
+
+def test_a_job_that_is_tied_to_a_live_runner_is_passed_over_by_others(run: Run) -> None:
+    tied, free = jobs_of(run).order_by("pk")[:2]
+    jobs_of(run).exclude(pk__in=[tied.pk, free.pk]).delete()
+    Job.objects.filter(pk=tied.pk).update(external=queue.tied_to("host-A"))
+    check_in("host-A")
+    claimed = queue.claim(QUEUE, "host-B")
+    assert claimed is not None and claimed.job_id == free.pk
+    assert queue.claim(QUEUE, "host-B") is None
+    claimed = queue.claim(QUEUE, "host-A")
+    assert claimed is not None and claimed.job_id == tied.pk
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"heartbeat_at": timezone.now() - 2 * LOST_AFTER},
+        {"draining": True},
+        {"queues": ["bench.sm_90"]},
+        {"name": "gone"},
+    ],
+)
+def test_a_job_that_is_tied_to_a_runner_that_will_not_take_it_goes_to_another(
+    run: Run, changes: dict[str, Any]
+) -> None:
+    tied = jobs_of(run).earliest("pk")
+    Job.objects.filter(pk=tied.pk).update(external=queue.tied_to("host-A"))
+    check_in("host-A")
+    Runner.objects.filter(name="host-A").update(**changes)
+    claimed = queue.claim(QUEUE, "host-B")
+    assert claimed is not None and claimed.job_id == tied.pk
