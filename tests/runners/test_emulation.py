@@ -37,10 +37,10 @@ SHOWN = (
 )
 
 
-def softmax(kernel: str, launch: str = "k<<<rows, 256, 0, stream>>>(x, out, cols)") -> JobResult:
-    """Evaluate a softmax whose kernel `k(x, out, n)` has that body."""
+def softmax(kernel: str, launch: str = "k<<<rows, 256, 0, stream>>>(x, out, cols)", before: str = "") -> JobResult:
+    """Evaluate a softmax whose kernel `k(x, out, n)` has that body, with other functions `before` it."""
     text = (
-        "#include <hip/hip_runtime.h>\n#include <cstdint>\n"
+        f"#include <hip/hip_runtime.h>\n#include <cstdint>\n{before}"
         f"__global__ void k(const float* x, float* out, int64_t n) {{\n{kernel}\n}}\n"
         'extern "C" void softmax_rows(const float* x, float* out, int64_t rows, int64_t cols, hipStream_t stream) {\n'
         f"{launch};\n}}\n"
@@ -123,6 +123,19 @@ def test_too_much_static_lds_does_not_build() -> None:
 def test_too_much_dynamic_lds_cannot_be_launched() -> None:
     result = softmax("out[0] = 1;", "k<<<rows, 256, 100000, stream>>>(x, out, cols)")
     assert result.status is Status.CRASHED and "asks for 100000 bytes of LDS" in says(result)
+
+
+def test_static_and_dynamic_lds_together_cannot_exceed_the_limit() -> None:
+    body = "__shared__ float big[12000]; extern __shared__ float more[];\nbig[threadIdx.x] = more[threadIdx.x] = 1;"
+    result = softmax(f"{body} out[0] = 1;", "k<<<rows, 256, 40000, stream>>>(x, out, cols)")
+    assert result.status is Status.CRASHED and "40000 bytes of LDS besides 48000 static ones" in says(result)
+
+
+def test_lds_of_other_kernels_does_not_count_towards_the_limit() -> None:
+    other = "__global__ void other(float* out) {\n__shared__ float big[12000]; big[threadIdx.x] = 1; out[0] = big[0]; }\n"
+    body = "extern __shared__ float s[]; s[threadIdx.x] = 1; out[0] = s[0];"
+    result = softmax(body, "other<<<1, 1>>>(out); k<<<1, 1, 40000, stream>>>(x, out, cols)", other)
+    assert result.status is Status.INCORRECT and "elements wrong" in says(result)
 
 
 def test_a_block_of_2048_threads_cannot_be_launched() -> None:

@@ -8,6 +8,8 @@
 // on either is a fault.
 #include <emulation/interface.h>
 
+#include "symbols.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <signal.h>
@@ -133,6 +135,12 @@ struct Segment {
   const char *begin, *end;
 };
 
+// A library that the loader mapped: what is looked for, and what was found.
+struct Library {
+  const void* inside;
+  const char *path, *base;
+};
+
 // One grid at a time runs in a process, so that its state is global.
 Fiber fibers[MOST_THREADS];
 WaveState waves[MOST_THREADS / 32];
@@ -155,6 +163,8 @@ alignas(4096) char dynamic_lds[DEVICE_LDS_BYTES + RED_ZONE_BYTES];
 size_t dynamic_lds_bytes;
 LdsByte dynamic_bytes[DEVICE_LDS_BYTES];
 LdsByte* static_bytes;
+uint32_t launches;
+size_t static_lds_bytes;  // of the `__shared__` variables that this launch has touched
 bool said_uninitialised;
 
 std::vector<Buffer>& buffers() {
@@ -164,6 +174,11 @@ std::vector<Buffer>& buffers() {
 size_t last_buffer, watched_bytes;
 std::vector<Segment>& segments() {
   static auto* all = new std::vector<Segment>;
+  return *all;
+}
+// The `__shared__` variables of all kernels.
+std::vector<Variable>& shared_variables() {
+  static auto* all = new std::vector<Variable>;
   return *all;
 }
 
@@ -244,14 +259,20 @@ double stop_clock() {
 
 // ---- memory ---------------------------------------------------------------------------------------------------
 
-int add_segments(dl_phdr_info* info, size_t, void* inside) {
+bool inside(const char* at, size_t size, const void* begin, const void* end) {
+  return at >= static_cast<const char*>(begin) && at + size <= static_cast<const char*>(end);
+}
+
+int add_segments(dl_phdr_info* info, size_t, void* wanted) {
+  auto& library = *static_cast<Library*>(wanted);
   bool ours = false;
   for (int number = 0; number < info->dlpi_phnum; ++number) {
     const auto& header = info->dlpi_phdr[number];
     const auto* begin = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
-    if (header.p_type == PT_LOAD && inside >= begin && inside < begin + header.p_memsz) ours = true;
+    if (header.p_type == PT_LOAD && library.inside >= begin && library.inside < begin + header.p_memsz) ours = true;
   }
   if (!ours) return 0;
+  library.path = info->dlpi_name, library.base = reinterpret_cast<const char*>(info->dlpi_addr);
   for (int number = 0; number < info->dlpi_phnum; ++number) {
     const auto& header = info->dlpi_phdr[number];
     const auto* begin = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
@@ -267,12 +288,21 @@ T* zeros(size_t count) {
   return static_cast<T*>(at);
 }
 
+void find_variables() {
+  Library library = {reinterpret_cast<void*>(&find_variables), "", nullptr};
+  dl_iterate_phdr(add_segments, &library);
+  std::vector<Variable> all;
+  if (!read_variables(library.path, library.base, all)) stop("uncovered", "a library without a table of symbols", nullptr);
+  for (const Variable& variable : all)
+    if (inside(variable.begin, 1, __start_emu_lds, __stop_emu_lds)) shared_variables().push_back(variable);
+}
+
 void set_up() {
   static bool done;
   if (done) return;
   done = true;
   catch_signals();
-  dl_iterate_phdr(add_segments, reinterpret_cast<void*>(&set_up));
+  find_variables();
   if (__start_emu_lds != nullptr) static_bytes = zeros<LdsByte>(__stop_emu_lds - __start_emu_lds);
   // Each stack lies above a page that faults.
   char* stacks = zeros<char>(MOST_THREADS * (STACK_BYTES + PAGE_BYTES));
@@ -412,6 +442,19 @@ void touch_global(Buffer& buffer, size_t offset, size_t size, Access access) {
   stop("memory", text, running);
 }
 
+// Add a `__shared__` variable to what this launch needs when it first touches it: those of other kernels do not count.
+void count_static_lds(const char* at) {
+  auto* variable = const_cast<Variable*>(variable_at(shared_variables(), at));
+  if (variable == nullptr || variable->launch == launches) return;
+  variable->launch = launches;
+  static_lds_bytes += variable->end - variable->begin;
+  if (static_lds_bytes + dynamic_lds_bytes <= DEVICE_LDS_BYTES) return;
+  char text[200];
+  snprintf(text, sizeof text, "the launch asks for %zu bytes of LDS besides %zu static ones, the device has %zu a block",
+           dynamic_lds_bytes, static_lds_bytes, DEVICE_LDS_BYTES);
+  stop("launch", text, running);
+}
+
 bool in_other_stack(const char* at) {
   for (unsigned t = 0; t < threads_in_block; ++t)
     if (at >= fibers[t].stack && at < fibers[t].stack + STACK_BYTES) return true;
@@ -432,7 +475,8 @@ void check(const void* address, size_t size, Access access) {
       return;
     }
   }
-  if (__start_emu_lds != nullptr && at >= __start_emu_lds && at + size <= __stop_emu_lds) {
+  if (inside(at, size, __start_emu_lds, __stop_emu_lds)) {
+    count_static_lds(at);
     touch_lds(static_bytes, at - __start_emu_lds, size, access, "static");
     return;
   }
@@ -623,6 +667,8 @@ int emu_launch(const char* name, Index grid, Index block, size_t lds_bytes, Body
   kernel_body = body, kernel_closure = closure;
   threads_in_block = block.x * block.y * block.z;
   dynamic_lds_bytes = lds_bytes;
+  static_lds_bytes = 0;
+  ++launches;
   in_kernel = true;
   set_clock(seconds_left);
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
