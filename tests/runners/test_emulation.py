@@ -132,7 +132,7 @@ def test_static_and_dynamic_lds_together_cannot_exceed_the_limit() -> None:
 
 
 def test_lds_of_other_kernels_does_not_count_towards_the_limit() -> None:
-    other = "__global__ void other(float* out) {\n__shared__ float big[12000]; big[threadIdx.x] = 1; out[0] = big[0]; }\n"
+    other = "__global__ void other(float* out) {\n__shared__ float big[12000]; big[0] = 1; out[0] = big[0]; }\n"
     body = "extern __shared__ float s[]; s[threadIdx.x] = 1; out[0] = s[0];"
     result = softmax(body, "other<<<1, 1>>>(out); k<<<1, 1, 40000, stream>>>(x, out, cols)", other)
     assert result.status is Status.INCORRECT and "elements wrong" in says(result)
@@ -176,6 +176,91 @@ def test_a_race_between_waves_is_found_although_the_result_may_be_right() -> Non
     body = "__shared__ float s[256]; s[threadIdx.x] = 1; out[0] = s[threadIdx.x ^ 64];"
     result = softmax(body)
     assert result.status is Status.INCORRECT and "no barrier between the two" in says(result)
+
+
+SUMS = """__device__ float total[4096], top[4096];
+__global__ void begin(const float* x, int64_t n) {
+  total[blockIdx.x] = 0; top[blockIdx.x] = -INFINITY;
+  for (int64_t c = 0; c < n; ++c) top[blockIdx.x] = fmaxf(top[blockIdx.x], x[blockIdx.x * n + c]);
+}
+__global__ void divide(float* out, int64_t n) {
+  for (int64_t c = threadIdx.x; c < n; c += 256) out[blockIdx.x * n + c] /= total[blockIdx.x];
+}
+"""
+# Sums by the threads of one block, by the first threads of four blocks, and by blocks that take turns.
+WITHIN = """for (int64_t c = threadIdx.x; c < n; c += 256) {
+  const float e = expf(x[blockIdx.x * n + c] - top[blockIdx.x]); out[blockIdx.x * n + c] = e;
+  atomicAdd(&total[blockIdx.x], e); }"""
+ACROSS = """const int64_t row = blockIdx.x / 4; float sum = 0; for (int64_t c = blockIdx.x % 4; c < n; c += 4) {
+  const float e = expf(x[row * n + c] - top[row]); out[row * n + c] = e; sum += e; }
+atomicAdd(&total[row], sum);"""
+LOCKED = "while (atomicExch(&lock, 1)) {} total[row] += sum; __threadfence(); atomicExch(&lock, 0);"
+
+
+def summed(body: str, blocks: str, threads: int) -> JobResult:
+    """Evaluate a softmax whose kernel `body` adds the exponentials of each row to the variable `total`."""
+    launch = (
+        f"begin<<<rows, 1>>>(x, cols); k<<<{blocks}, {threads}>>>(x, out, cols); divide<<<rows, 256>>>(out, cols)"
+    )
+    return softmax(body, launch, f"{SUMS}__device__ int lock;\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "blocks", "threads"),
+    [
+        (WITHIN, "rows", 256),
+        (ACROSS, "rows * 4", 1),
+        (ACROSS.replace("atomicAdd(&total[row], sum);", LOCKED), "rows * 4", 1),
+    ],
+    ids=["within a block", "across blocks", "across blocks in turn"],
+)
+def test_sums_by_atomic_operations_are_right(body: str, blocks: str, threads: int) -> None:
+    result = summed(body, blocks, threads)
+    assert result.status is Status.CORRECT and Flag.EMULATED in result.flags, says(result)
+
+
+@pytest.mark.parametrize(
+    ("body", "blocks", "threads", "named"),
+    [
+        (WITHIN.replace("atomicAdd(&total[blockIdx.x], e)", "total[blockIdx.x] += e"), "rows", 256, "no barrier"),
+        (ACROSS.replace("atomicAdd(&total[row], sum)", "total[row] += sum"), "rows * 4", 1, "no atomic operation"),
+        (
+            ACROSS.replace(
+                "atomicAdd(&total[row], sum)", "atomicAdd(&lock, 1); __syncthreads(); total[row] += sum"
+            ),
+            *("rows * 4", 1, "no atomic operation"),
+        ),
+    ],
+    ids=["within a block", "across blocks", "across blocks behind another atomic operation"],
+)
+def test_a_sum_that_is_not_atomic_is_a_race(body: str, blocks: str, threads: int, named: str) -> None:
+    """Replace the atomic operation of a right kernel by `+=`, which loses updates on the device."""
+    result = summed(body, blocks, threads)
+    assert result.status is Status.INCORRECT and named in says(result) and "the variable total" in says(result)
+
+
+def test_a_plain_sum_of_blocks_in_a_buffer_is_a_race() -> None:
+    result = softmax("if (threadIdx.x == 0) out[0] += x[0];", "k<<<4, 64>>>(x, out, cols)")
+    assert result.status is Status.INCORRECT and "byte 0 of output 0" in says(result), says(result)
+    assert "no atomic operation" in says(result)
+
+
+SHARED_MARK = "__shared__ int mark;\n{write}\n__syncthreads(); out[0] = mark;"
+
+
+def test_threads_that_write_different_values_to_a_byte_of_lds_are_a_race_once_it_is_read() -> None:
+    result = softmax(SHARED_MARK.format(write="mark = threadIdx.x;"))
+    assert result.status is Status.INCORRECT and "wrote different values" in says(result)
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["mark = 7;", "mark = threadIdx.x;\n__syncthreads(); if (threadIdx.x == 3) mark = 3;"],
+    ids=["the same value", "values that one thread replaces"],
+)
+def test_threads_may_write_to_one_byte_of_lds_what_makes_no_difference(write: str) -> None:
+    result = softmax(SHARED_MARK.format(write=write))
+    assert "elements wrong" in says(result) and "different values" not in says(result)
 
 
 def test_lanes_of_a_wave_may_rely_on_volatile_lds() -> None:

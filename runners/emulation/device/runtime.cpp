@@ -38,6 +38,7 @@ constexpr size_t STACK_BYTES = 256 << 10, PAGE_BYTES = 4096;
 constexpr size_t DEVICE_LDS_BYTES = EMU_LDS_BYTES;  // the most LDS that one block may have
 constexpr size_t RED_ZONE_BYTES = 4096;
 constexpr size_t MOST_WATCHED_BYTES = size_t(64) << 20;  // global memory in which races are looked for
+constexpr size_t MOST_WATCHED_VARIABLE_BYTES = MOST_WATCHED_BYTES / 4;
 constexpr unsigned MOST_PRINTED_BYTES = 16 << 10;
 constexpr unsigned POLLS_BEFORE_YIELD = 64;
 constexpr int EXIT_CODE = 86;
@@ -114,14 +115,31 @@ struct WaveState {
 };
 
 // Who touched a byte last, and when: `epoch` counts barriers, `wave_epoch` meetings of the thread's wave.
+// `reader` stands, with global memory, for a later block that has read what another one wrote; 0: none.
 struct Touch {
   uint32_t epoch, wave_epoch;
-  uint16_t thread;
+  uint16_t thread, reader;
 };
 constexpr uint16_t SEVERAL_WAVES = 0xffff, SEVERAL_LANES = 0x8000, THREAD_MASK = 0x7fff;
 
 struct LdsByte {
   Touch write, read;
+  uint16_t rival;  // 1 + the thread that wrote another value than the last writer, with no barrier between; 0: none
+};
+
+// A byte of LDS that a thread is about to write, after another one has, with no barrier between.
+struct Rewrite {
+  LdsByte* byte;
+  const char* at;
+  char before;
+  uint16_t thread;
+};
+
+// A block of the running launch: where its epochs begin, and that of its last atomic or volatile access to global memory
+// (0: none).
+struct BlockSpan {
+  uint32_t begin, last_atomic;
+  Index index;
 };
 
 struct Buffer {
@@ -172,6 +190,19 @@ std::vector<Buffer>& buffers() {
   return *all;
 }
 size_t last_buffer, watched_bytes;
+// The variables of the file, in order of their addresses.
+std::vector<Buffer>& file_variables() {
+  static auto* all = new std::vector<Buffer>;
+  return *all;
+}
+std::vector<BlockSpan>& blocks() {
+  static auto* all = new std::vector<BlockSpan>;
+  return *all;
+}
+std::vector<Rewrite>& rewrites() {
+  static auto* all = new std::vector<Rewrite>;
+  return *all;
+}
 std::vector<Segment>& segments() {
   static auto* all = new std::vector<Segment>;
   return *all;
@@ -288,13 +319,32 @@ T* zeros(size_t count) {
   return static_cast<T*>(at);
 }
 
+void add_buffer(std::vector<Buffer>& to, const char* begin, size_t size, const char* label, bool allocated, size_t most_watched) {
+  Buffer buffer = {begin, begin + size, {}, nullptr, allocated};
+  snprintf(buffer.label, sizeof buffer.label, "%s", label);
+  if (watched_bytes + size <= most_watched) {
+    buffer.touches = zeros<Touch>(size + 1);
+    watched_bytes += size;
+  }
+  to.push_back(buffer);
+}
+
+void add_file_variable(const Variable& variable) {
+  char label[48];
+  snprintf(label, sizeof label, "the variable %s", variable.name);
+  add_buffer(file_variables(), variable.begin, variable.end - variable.begin, label, false, MOST_WATCHED_VARIABLE_BYTES);
+}
+
 void find_variables() {
   Library library = {reinterpret_cast<void*>(&find_variables), "", nullptr};
   dl_iterate_phdr(add_segments, &library);
   std::vector<Variable> all;
   if (!read_variables(library.path, library.base, all)) stop("uncovered", "a library without a table of symbols", nullptr);
   for (const Variable& variable : all)
-    if (inside(variable.begin, 1, __start_emu_lds, __stop_emu_lds)) shared_variables().push_back(variable);
+    if (inside(variable.begin, 1, __start_emu_lds, __stop_emu_lds))
+      shared_variables().push_back(variable);
+    else
+      add_file_variable(variable);
 }
 
 void set_up() {
@@ -312,16 +362,6 @@ void set_up() {
     fibers[t].stack = guard + PAGE_BYTES;
   }
   if (const char* limit = getenv("KERNELSCI_EMULATION_S")) seconds_left = atof(limit);
-}
-
-void add_buffer(const char* begin, size_t size, const char* label, bool allocated) {
-  Buffer buffer = {begin, begin + size, {}, nullptr, allocated};
-  snprintf(buffer.label, sizeof buffer.label, "%s", label);
-  if (watched_bytes + size <= MOST_WATCHED_BYTES) {
-    buffer.touches = zeros<Touch>(size + 1);
-    watched_bytes += size;
-  }
-  buffers().push_back(buffer);
 }
 
 void drop_buffer(size_t number) {
@@ -354,7 +394,39 @@ bool unordered(const Touch& touch) {
   return touch.wave_epoch == waves[running->wave].epoch;
 }
 
-Touch touch_now() { return {epoch, waves[running->wave].epoch, uint16_t(running->flat)}; }
+Touch touch_now() { return {epoch, waves[running->wave].epoch, uint16_t(running->flat), 0}; }
+
+// Note who wrote differing values to a byte with no barrier between. What a store changes is seen at the thread's next stop.
+void settle_rewrites() {
+  for (const Rewrite& rewrite : rewrites())
+    if (*rewrite.at != rewrite.before) rewrite.byte->rival = uint16_t(rewrite.thread + 1);
+  rewrites().clear();
+}
+
+// Whether the writes that a byte's rival took part in are ordered before one that comes now.
+bool is_rival_past(const LdsByte& byte) {
+  if (byte.write.epoch != epoch) return true;
+  const bool same_wave = fibers[byte.rival - 1].wave == running->wave && fibers[byte.write.thread].wave == running->wave;
+  return same_wave && byte.write.wave_epoch != waves[running->wave].epoch;
+}
+
+[[noreturn]] void stop_at_rivals(size_t at, const char* of, const LdsByte& byte) {
+  const Index one = fibers[byte.rival - 1].thread, other = fibers[byte.write.thread].thread;
+  char text[300];
+  snprintf(text, sizeof text,
+           "read byte %zu of the %s LDS, to which threads (%u, %u, %u) and (%u, %u, %u) of the same block wrote different"
+           " values, with no barrier between the two",
+           at, of, one.x, one.y, one.z, other.x, other.y, other.z);
+  stop("race", text, running);
+}
+
+void note_write(LdsByte& byte, const char* at) {
+  if (byte.write.epoch >= block_epoch && byte.write.thread != running->flat && unordered(byte.write))
+    rewrites().push_back({&byte, at, *at, byte.write.thread});
+  else if (byte.rival != 0 && is_rival_past(byte))
+    byte.rival = 0;
+  byte.write = touch_now();
+}
 
 void note_read(Touch& read) {
   const Touch now = touch_now();
@@ -379,7 +451,7 @@ void note_uninitialised(size_t at, const char* of) {
           running->thread.x, running->thread.y, running->thread.z, running->block.x, running->block.y, running->block.z, at, of);
 }
 
-void touch_lds(LdsByte* bytes, size_t offset, size_t size, Access access, const char* of) {
+void touch_lds(LdsByte* bytes, const char* lds, size_t offset, size_t size, Access access, const char* of) {
   for (size_t at = offset; at < offset + size; ++at) {
     LdsByte& byte = bytes[at];
     if (access == READ) {
@@ -390,13 +462,14 @@ void touch_lds(LdsByte* bytes, size_t offset, size_t size, Access access, const 
         snprintf(where, sizeof where, "byte %zu of the %s LDS", at, of);
         stop_at_race("read", where, byte.write.thread);
       }
+      if (written && byte.rival != 0) stop_at_rivals(at, of, byte);
       note_read(byte.read);
       continue;
     }
     // Atomics order themselves; who mixes them with plain accesses is found by the schedules.
     if (access == ATOMIC) {
-      byte.write = {block_epoch, 0, uint16_t(running->flat)};
-      if (epoch == block_epoch) byte.write.wave_epoch = 0;
+      byte.write = {block_epoch, 0, uint16_t(running->flat), 0};
+      byte.rival = 0;
       continue;
     }
     if (byte.read.epoch >= block_epoch && byte.read.thread != running->flat && unordered(byte.read)) {
@@ -404,22 +477,57 @@ void touch_lds(LdsByte* bytes, size_t offset, size_t size, Access access, const 
       snprintf(where, sizeof where, "byte %zu of the %s LDS", at, of);
       stop_at_race("wrote", where, byte.read.thread == SEVERAL_WAVES ? 0 : byte.read.thread);
     }
-    byte.write = touch_now();
+    note_write(byte, lds + at);
   }
 }
 
-void touch_global(Buffer& buffer, size_t offset, size_t size, Access access) {
-  if (buffer.touches == nullptr || access == ATOMIC) return;
-  for (size_t at = offset; at < offset + size; ++at) {
-    Touch& touch = buffer.touches[at];
-    if (access == WRITE) {
-      touch = touch_now();
-    } else if (touch.epoch >= block_epoch && touch.thread != running->flat && unordered(touch)) {
-      char where[120];
-      snprintf(where, sizeof where, "byte %zu of %s", at, buffer.label);
-      stop_at_race("read", where, touch.thread);
-    }
+// The block of this launch that ran in an epoch.
+const BlockSpan& block_of(uint32_t wanted) {
+  const auto next = std::upper_bound(blocks().begin(), blocks().end(), wanted,
+                                     [](uint32_t number, const BlockSpan& one) { return number < one.begin; });
+  return next[-1];
+}
+
+// Whether another block of this launch wrote, and no atomic operations lie between: one of its own afterwards, and one of
+// this block. Which address they are on is not looked at.
+bool by_unordered_block(const Touch& touch) {
+  if (touch.epoch < blocks().front().begin || touch.epoch >= block_epoch) return false;
+  return blocks().back().last_atomic == 0 || block_of(touch.epoch).last_atomic < touch.epoch;
+}
+
+uint16_t reader_number() { return uint16_t(blocks().size() % 0xffff + 1); }
+
+[[noreturn]] void stop_at_lost_update(size_t at, const Buffer& buffer, const Touch& touch) {
+  const Index other = block_of(touch.epoch).index;
+  char text[300];
+  snprintf(text, sizeof text,
+           "changed byte %zu of %s, which block (%u, %u, %u) wrote too: with no atomic operation, one of the changes is lost"
+           " where the blocks run at once",
+           at, buffer.label, other.x, other.y, other.z);
+  stop("race", text, running);
+}
+
+void read_global(const Buffer& buffer, size_t at) {
+  Touch& touch = buffer.touches[at];
+  if (touch.epoch >= block_epoch && touch.thread != running->flat && unordered(touch)) {
+    char where[120];
+    snprintf(where, sizeof where, "byte %zu of %s", at, buffer.label);
+    stop_at_race("read", where, touch.thread);
   }
+  if (by_unordered_block(touch)) touch.reader = reader_number();
+}
+
+void write_global(const Buffer& buffer, size_t at) {
+  Touch& touch = buffer.touches[at];
+  const bool by_another_block = touch.epoch >= blocks().front().begin && touch.epoch < block_epoch;
+  if (by_another_block && touch.reader == reader_number()) stop_at_lost_update(at, buffer, touch);
+  touch = touch_now();
+}
+
+void touch_global(const Buffer& buffer, size_t offset, size_t size, Access access, bool orders_blocks) {
+  if (orders_blocks) blocks().back().last_atomic = epoch;
+  if (buffer.touches == nullptr || access == ATOMIC) return;
+  for (size_t at = offset; at < offset + size; ++at) access == WRITE ? write_global(buffer, at) : read_global(buffer, at);
 }
 
 [[noreturn]] void stop_at_address(const char* at, size_t size, Access access) {
@@ -461,8 +569,17 @@ bool in_other_stack(const char* at) {
   return false;
 }
 
-void check(const void* address, size_t size, Access access) {
+const Buffer* file_variable_at(const char* at, size_t size) {
+  const auto next = std::upper_bound(file_variables().begin(), file_variables().end(), at,
+                                     [](const char* address, const Buffer& one) { return address < one.begin; });
+  return next != file_variables().begin() && at + size <= next[-1].end ? &next[-1] : nullptr;
+}
+
+// Check an access. Accesses to global memory that order blocks are atomic operations and volatile ones, with which blocks
+// wait for each other.
+void check(const void* address, size_t size, Access access, bool orders_blocks) {
   if (!in_kernel || running == nullptr) return;
+  if (!rewrites().empty()) settle_rewrites();
   const auto* at = static_cast<const char*>(address);
   if (at >= running->stack && at + size <= running->stack + STACK_BYTES) return;
   auto& all = buffers();
@@ -471,13 +588,13 @@ void check(const void* address, size_t size, Access access) {
     Buffer& buffer = all[number];
     if (at >= buffer.begin && at + size <= buffer.end) {
       last_buffer = number;
-      touch_global(buffer, at - buffer.begin, size, access);
+      touch_global(buffer, at - buffer.begin, size, access, orders_blocks);
       return;
     }
   }
   if (inside(at, size, __start_emu_lds, __stop_emu_lds)) {
     count_static_lds(at);
-    touch_lds(static_bytes, at - __start_emu_lds, size, access, "static");
+    touch_lds(static_bytes, __start_emu_lds, at - __start_emu_lds, size, access, "static");
     return;
   }
   if (at >= dynamic_lds && at < dynamic_lds + sizeof dynamic_lds) {
@@ -487,7 +604,11 @@ void check(const void* address, size_t size, Access access) {
                size, at - dynamic_lds, dynamic_lds_bytes);
       stop("memory", text, running);
     }
-    touch_lds(dynamic_bytes, at - dynamic_lds, size, access, "dynamic");
+    touch_lds(dynamic_bytes, dynamic_lds, at - dynamic_lds, size, access, "dynamic");
+    return;
+  }
+  if (const Buffer* variable = file_variable_at(at, size)) {
+    touch_global(*variable, at - variable->begin, size, access, orders_blocks);
     return;
   }
   for (const Segment& segment : segments())
@@ -496,9 +617,12 @@ void check(const void* address, size_t size, Access access) {
   stop_at_address(at, size, access);
 }
 
+void check(const void* address, size_t size, Access access) { check(address, size, access, access == ATOMIC); }
+
 // ---- scheduling -----------------------------------------------------------------------------------------------
 
 void leave(State state) {
+  settle_rewrites();
   running->state = state;
   Fiber* self = running;
   change(self->context, scheduler);
@@ -506,6 +630,7 @@ void leave(State state) {
 
 void enter_thread() {
   kernel_body(kernel_closure);
+  settle_rewrites();
   running->state = DONE;
   change(running->context, scheduler);
   __builtin_unreachable();
@@ -621,6 +746,7 @@ unsigned count_in(State state) {
 void run_block(Index block, Index block_size, Index grid_size) {
   ++epoch;
   block_epoch = epoch;
+  blocks().push_back({epoch, 0, block});
   poison_lds();
   set_threads(block, block_size, grid_size);
   const unsigned wave_count = (threads_in_block + WAVE - 1) / WAVE;
@@ -669,6 +795,7 @@ int emu_launch(const char* name, Index grid, Index block, size_t lds_bytes, Body
   dynamic_lds_bytes = lds_bytes;
   static_lds_bytes = 0;
   ++launches;
+  blocks().clear();
   in_kernel = true;
   set_clock(seconds_left);
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
@@ -722,7 +849,7 @@ void* emu_allocate(size_t size) {
   memset(at, 0xff, whole);
   char label[48];
   snprintf(label, sizeof label, "an allocation of %zu bytes", size);
-  add_buffer(at + RED_ZONE_BYTES, size, label, true);
+  add_buffer(buffers(), at + RED_ZONE_BYTES, size, label, true, MOST_WATCHED_BYTES);
   return at + RED_ZONE_BYTES;
 }
 
@@ -754,7 +881,7 @@ __attribute__((visibility("default"))) void emu_begin_call(unsigned number) {
 }
 
 __attribute__((visibility("default"))) void emu_add_buffer(const void* begin, size_t size, const char* label) {
-  add_buffer(static_cast<const char*>(begin), size, label, false);
+  add_buffer(buffers(), static_cast<const char*>(begin), size, label, false, MOST_WATCHED_BYTES);
 }
 
 // ---- what the sanitizer's instrumentation calls ---------------------------------------------------------------
@@ -785,7 +912,7 @@ static inline __attribute__((always_inline)) void in_step(void* at, size_t size,
   running->place = static_cast<const char*>(__builtin_return_address(0));
   running->brought_size = 0;
   leave(CONVERGING);
-  check(at, size, access);
+  check(at, size, access, true);
 }
 
 PLAIN(1)
