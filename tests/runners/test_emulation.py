@@ -178,6 +178,36 @@ def test_a_race_between_waves_is_found_although_the_result_may_be_right() -> Non
     assert result.status is Status.INCORRECT and "no barrier between the two" in says(result)
 
 
+PUT = "__device__ __noinline__ void put(float* p, int i, float v) { p[i] = v; }\n"
+PUT += "__device__ float global[64]; __device__ int filled[3] = {1, 2, 3};\n"
+PLACED = """__shared__ float s[256]; put(s, {index}, 1.0f); __syncthreads();
+out[0] = s[threadIdx.x] + global[threadIdx.x % 64] + filled[0]; global[0] = filled[n % 3]++;"""
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["256 + threadIdx.x", "256 + 1000 + threadIdx.x", "int(threadIdx.x) - 256", "60000 + threadIdx.x"],
+)
+def test_an_index_far_outside_an_array_of_lds_is_found_in_another_function(index: str) -> None:
+    """Write through a pointer whose array the compiler does not see, to what is our own state on the host."""
+    result = softmax(PLACED.format(index=index), before=PUT)
+    assert result.status is Status.CRASHED and "the shared variable s, which has 1024 bytes" in says(result)
+
+
+def test_an_index_inside_an_array_of_lds_is_right_in_another_function() -> None:
+    result = softmax(PLACED.format(index="threadIdx.x"), before=PUT, launch="k<<<1, 256>>>(x, out, cols)")
+    assert result.status is Status.INCORRECT and "emulation: race" not in says(result), says(result)
+
+
+def test_constants_and_tables_of_the_file_may_be_read() -> None:
+    """Read them through a pointer, since the compiler checks no access that it knows to be one of a constant."""
+    before = """__constant__ float table[4] = {1, 2, 3, 4}; __device__ const int fixed[2] = {5, 6};
+    __device__ __noinline__ float get(const float* p, int i) { return p[i]; }
+    __device__ __noinline__ int first(const char* text, const int* p) { return text[0] + p[1]; }\n"""
+    result = softmax('out[0] = get(table, n % 4) + first("abc", fixed);', before=before)
+    assert result.status is Status.INCORRECT and "elements wrong" in says(result), says(result)
+
+
 SUMS = """__device__ float total[4096], top[4096];
 __global__ void begin(const float* x, int64_t n) {
   total[blockIdx.x] = 0; top[blockIdx.x] = -INFINITY;

@@ -27,6 +27,10 @@
 #include <algorithm>
 #include <vector>
 
+// A zone that nothing may touch, before all `__shared__` variables: this file is linked first. Behind them follows what holds
+// our own state, which nothing may touch either.
+static __attribute__((section("emu_lds"), used)) char emu_lds_red_zone[4096];
+
 // The bounds of the section into which the header puts `__shared__`; absent if no kernel has any.
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_emu_lds[], __stop_emu_lds[];
 
@@ -203,7 +207,8 @@ std::vector<Rewrite>& rewrites() {
   static auto* all = new std::vector<Rewrite>;
   return *all;
 }
-std::vector<Segment>& segments() {
+// What the file holds of constants and code: kernels may read it.
+std::vector<Segment>& constants() {
   static auto* all = new std::vector<Segment>;
   return *all;
 }
@@ -294,7 +299,7 @@ bool inside(const char* at, size_t size, const void* begin, const void* end) {
   return at >= static_cast<const char*>(begin) && at + size <= static_cast<const char*>(end);
 }
 
-int add_segments(dl_phdr_info* info, size_t, void* wanted) {
+int add_constants(dl_phdr_info* info, size_t, void* wanted) {
   auto& library = *static_cast<Library*>(wanted);
   bool ours = false;
   for (int number = 0; number < info->dlpi_phnum; ++number) {
@@ -307,7 +312,8 @@ int add_segments(dl_phdr_info* info, size_t, void* wanted) {
   for (int number = 0; number < info->dlpi_phnum; ++number) {
     const auto& header = info->dlpi_phdr[number];
     const auto* begin = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
-    if (header.p_type == PT_LOAD) segments().push_back({begin, begin + header.p_memsz});
+    const bool constant = header.p_type == PT_LOAD && (header.p_flags & PF_W) == 0;
+    if (constant || header.p_type == PT_GNU_RELRO) constants().push_back({begin, begin + header.p_memsz});
   }
   return 1;
 }
@@ -337,7 +343,7 @@ void add_file_variable(const Variable& variable) {
 
 void find_variables() {
   Library library = {reinterpret_cast<void*>(&find_variables), "", nullptr};
-  dl_iterate_phdr(add_segments, &library);
+  dl_iterate_phdr(add_constants, &library);
   std::vector<Variable> all;
   if (!read_variables(library.path, library.base, all)) stop("uncovered", "a library without a table of symbols", nullptr);
   for (const Variable& variable : all)
@@ -530,19 +536,36 @@ void touch_global(const Buffer& buffer, size_t offset, size_t size, Access acces
   for (size_t at = offset; at < offset + size; ++at) access == WRITE ? write_global(buffer, at) : read_global(buffer, at);
 }
 
+// What lies nearest to an address of none: `distance` is the largest number if there is nothing.
+struct Nearest {
+  const char *begin, *end;
+  char label[64];
+  size_t distance;
+};
+
+void consider(Nearest& nearest, const char* at, size_t size, const char* begin, const char* end, const char* kind, const char* name) {
+  const size_t distance = at < begin ? begin - at : at + size - end;
+  if (distance >= nearest.distance) return;
+  nearest.begin = begin, nearest.end = end, nearest.distance = distance;
+  snprintf(nearest.label, sizeof nearest.label, "%s%s", kind, name);
+}
+
+Nearest nearest_memory(const char* at, size_t size) {
+  Nearest nearest = {nullptr, nullptr, {}, ~size_t(0)};
+  for (const Buffer& buffer : buffers()) consider(nearest, at, size, buffer.begin, buffer.end, "", buffer.label);
+  for (const Buffer& buffer : file_variables()) consider(nearest, at, size, buffer.begin, buffer.end, "", buffer.label);
+  for (const Variable& one : shared_variables()) consider(nearest, at, size, one.begin, one.end, "the shared variable ", one.name);
+  return nearest;
+}
+
 [[noreturn]] void stop_at_address(const char* at, size_t size, Access access) {
   char text[300];
   const char* verb = access == READ ? "read" : access == WRITE ? "wrote" : "changed";
-  const Buffer* nearest = nullptr;
-  size_t distance = ~size_t(0);
-  for (const Buffer& buffer : buffers()) {
-    const size_t off = at < buffer.begin ? buffer.begin - at : at + size - buffer.end;
-    if (off < distance) distance = off, nearest = &buffer;
-  }
-  if (nearest != nullptr && distance < (size_t(1) << 32)) {
-    const bool before = at < nearest->begin;
+  const Nearest nearest = nearest_memory(at, size);
+  if (nearest.distance < (size_t(1) << 32)) {
+    const bool before = at < nearest.begin;
     snprintf(text, sizeof text, "%s %zu bytes %s%td bytes from the start of %s, which has %td bytes", verb, size,
-             before ? "before it, " : "at ", at - nearest->begin, nearest->label, nearest->end - nearest->begin);
+             before ? "before it, " : "at ", at - nearest.begin, nearest.label, nearest.end - nearest.begin);
   } else {
     snprintf(text, sizeof text, "%s %zu bytes at %p, which is no memory of the device", verb, size,
              static_cast<const void*>(at));
@@ -551,11 +574,10 @@ void touch_global(const Buffer& buffer, size_t offset, size_t size, Access acces
 }
 
 // Add a `__shared__` variable to what this launch needs when it first touches it: those of other kernels do not count.
-void count_static_lds(const char* at) {
-  auto* variable = const_cast<Variable*>(variable_at(shared_variables(), at));
-  if (variable == nullptr || variable->launch == launches) return;
-  variable->launch = launches;
-  static_lds_bytes += variable->end - variable->begin;
+void count_static_lds(Variable& variable) {
+  if (variable.launch == launches) return;
+  variable.launch = launches;
+  static_lds_bytes += variable.end - variable.begin;
   if (static_lds_bytes + dynamic_lds_bytes <= DEVICE_LDS_BYTES) return;
   char text[200];
   snprintf(text, sizeof text, "the launch asks for %zu bytes of LDS besides %zu static ones, the device has %zu a block",
@@ -563,9 +585,27 @@ void count_static_lds(const char* at) {
   stop("launch", text, running);
 }
 
+void touch_static_lds(const char* at, size_t size, Access access) {
+  Variable* variable = variable_at(shared_variables(), at);
+  if (variable == nullptr || at + size > variable->end) stop_at_address(at, size, access);
+  count_static_lds(*variable);
+  touch_lds(static_bytes, __start_emu_lds, at - __start_emu_lds, size, access, "static");
+}
+
 bool in_other_stack(const char* at) {
   for (unsigned t = 0; t < threads_in_block; ++t)
     if (at >= fibers[t].stack && at < fibers[t].stack + STACK_BYTES) return true;
+  return false;
+}
+
+// What the header reads for a thread, without the source's asking for it; and constants.
+bool is_readable(const char* at, size_t size) {
+  const Thread* thread = running;
+  const Snapshot* snapshot = &waves[running->wave].snapshot;
+  if (inside(at, size, thread, thread + 1) || inside(at, size, &emu_thread, &emu_thread + 1)) return true;
+  if (inside(at, size, snapshot, snapshot + 1)) return true;
+  for (const Segment& segment : constants())
+    if (inside(at, size, segment.begin, segment.end)) return true;
   return false;
 }
 
@@ -593,8 +633,7 @@ void check(const void* address, size_t size, Access access, bool orders_blocks) 
     }
   }
   if (inside(at, size, __start_emu_lds, __stop_emu_lds)) {
-    count_static_lds(at);
-    touch_lds(static_bytes, __start_emu_lds, at - __start_emu_lds, size, access, "static");
+    touch_static_lds(at, size, access);
     return;
   }
   if (at >= dynamic_lds && at < dynamic_lds + sizeof dynamic_lds) {
@@ -611,8 +650,7 @@ void check(const void* address, size_t size, Access access, bool orders_blocks) 
     touch_global(*variable, at - variable->begin, size, access, orders_blocks);
     return;
   }
-  for (const Segment& segment : segments())
-    if (at >= segment.begin && at + size <= segment.end) return;
+  if (access == READ && is_readable(at, size)) return;
   if (in_other_stack(at)) stop("memory", "used a local variable of another thread", running);
   stop_at_address(at, size, access);
 }

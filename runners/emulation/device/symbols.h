@@ -57,9 +57,11 @@ inline void write_source_name(char* text, size_t size, const char* symbol) {
   free(whole);
 }
 
-// Whether a symbol is one of the runtime's own variables, or the guard of one.
+// Whether a symbol is one of the variables of this runtime or of C++'s, or the guard of one.
 inline bool is_ours(const char* symbol) {
-  for (const char* start : {"emu_", "_ZN3emu12_GLOBAL__N_1", "_ZZN3emu12_GLOBAL__N_1", "_ZGVZN3emu12_GLOBAL__N_1"})
+  constexpr const char* STARTS[] = {"emu_thread", "_ZL16emu_lds_red_zone", "_ZN3emu12_GLOBAL__N_1", "_ZZN3emu12_GLOBAL__N_1",
+                                    "_ZGVZN3emu12_GLOBAL__N_1", "completed.", "DW.ref."};
+  for (const char* start : STARTS)
     if (strncmp(symbol, start, strlen(start)) == 0) return true;
   return false;
 }
@@ -100,7 +102,7 @@ inline bool read_variables(const char* path, const char* base, std::vector<Varia
 }
 
 // The variable that contains an address, or null; the variables are in order of their addresses.
-inline const Variable* variable_at(const std::vector<Variable>& variables, const char* at) {
+inline Variable* variable_at(std::vector<Variable>& variables, const char* at) {
   const auto next = std::upper_bound(variables.begin(), variables.end(), at,
                                      [](const char* address, const Variable& one) { return address < one.begin; });
   return next != variables.begin() && at < next[-1].end ? &next[-1] : nullptr;
