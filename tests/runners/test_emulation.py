@@ -313,6 +313,10 @@ def test_lanes_of_a_wave_may_rely_on_volatile_lds() -> None:
     [
         ('float a = x[0]; asm volatile("v_add_f32 %0, %0, %0" : "+v"(a)); out[0] = a;', "v_add_f32"),
         ("out[0] = __builtin_amdgcn_cubeid(x[0], x[0], x[0]);", "__builtin_amdgcn_cubeid"),
+        (
+            "out[0] = float(__builtin_amdgcn_mfma_f64_4x4x4f64(x[0], x[0], 0.0, 0, 0, 1));",
+            "modifiers of a matrix instruction in double precision",
+        ),
     ],
 )
 def test_what_is_not_covered_is_named_and_the_candidate_goes_on(body: str, named: str) -> None:

@@ -116,14 +116,20 @@ EMU_QUIET vector_of<float, REGISTERS> multiplied_fp8(const Snapshot* snapshot, u
   return c;
 }
 
-// Double precision: 16 x 16 x 4 has rows 4 apart in its registers; 4 x 4 x 4 has four blocks of one register.
-EMU_QUIET inline vector_of<double, 4> multiplied_f64(const Snapshot* snapshot, unsigned lane, vector_of<double, 4> c) {
-  for (int r = 0; r < 4; ++r)
-    for (int k = 0; k < 4; ++k) {
-      const auto a = brought<Operands<double>>(snapshot, unsigned(4 * r) + lane / 16 + 16 * unsigned(k)).a;
-      const auto b = brought<Operands<double>>(snapshot, lane % 16 + 16 * unsigned(k)).b;
-      c[r] = std::fma(a, b, c[r]);
-    }
+// The only modifiers that instructions in double precision have negate factors.
+EMU_INLINE void refuse_modifiers(int cbsz, int abid, int blgp) {
+  if (cbsz != 0 || abid != 0 || blgp != 0) emu_uncovered("modifiers of a matrix instruction in double precision");
+}
+
+// Double precision: 16 x 16 x 4 has rows 4 apart in its registers; 4 x 4 x 4 has four blocks of one register. Lanes hold one
+// element of each factor: `first` and `second` are those of k = 0, and further k follow 16 lanes apart.
+EMU_QUIET inline double multiplied_f64(const Snapshot* snapshot, unsigned first, unsigned second, double c) {
+  if (snapshot->active != ~uint64_t(0)) emu_fault("barrier", "a matrix instruction that only some lanes of the wave reach");
+  for (unsigned k = 0; k < 4; ++k) {
+    const auto a = brought<Operands<double>>(snapshot, first + 16 * k).a;
+    const auto b = brought<Operands<double>>(snapshot, second + 16 * k).b;
+    c = std::fma(a, b, c);
+  }
   return c;
 }
 
@@ -193,8 +199,19 @@ EMU_MFMA_FP8(32x32x16_bf8_fp8, 32, E5M2, E4M3, 16)
 EMU_MFMA_FP8(32x32x16_bf8_bf8, 32, E5M2, E5M2, 16)
 #undef EMU_MFMA_FP8
 
-EMU_INLINE emu::vector_of<double, 4> __builtin_amdgcn_mfma_f64_16x16x4f64(double a, double b, emu::vector_of<double, 4> c, int,
-                                                                          int, int, EMU_PLACE) {
+EMU_INLINE emu::vector_of<double, 4> __builtin_amdgcn_mfma_f64_16x16x4f64(double a, double b, emu::vector_of<double, 4> c,
+                                                                          int cbsz, int abid, int blgp, EMU_PLACE) {
+  emu::refuse_modifiers(cbsz, abid, blgp);
   const emu::Operands<double> operands = {a, b};
-  return emu::multiplied_f64(emu::converge(EMU_SITE, operands), emu::lane(), c);
+  const emu::Snapshot* snapshot = emu::converge(EMU_SITE, operands);
+  const unsigned lane = emu::lane();
+  for (unsigned r = 0; r < 4; ++r) c[r] = emu::multiplied_f64(snapshot, 4 * r + lane / 16, lane % 16, c[r]);
+  return c;
+}
+EMU_INLINE double __builtin_amdgcn_mfma_f64_4x4x4f64(double a, double b, double c, int cbsz, int abid, int blgp, EMU_PLACE) {
+  emu::refuse_modifiers(cbsz, abid, blgp);
+  const emu::Operands<double> operands = {a, b};
+  const emu::Snapshot* snapshot = emu::converge(EMU_SITE, operands);
+  const unsigned lane = emu::lane(), first_of_block = lane % 16 / 4 * 4;
+  return emu::multiplied_f64(snapshot, first_of_block + lane / 16, lane % 16, c);
 }
