@@ -115,7 +115,10 @@ def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
 
 
 def findings_for(run: Run) -> QuerySet[Finding]:
-    """Return all current findings, notes and digests that apply to the run, whoever wrote them, oldest first."""
+    """Return all current findings, notes and digests that apply to the run, whoever wrote them, oldest first.
+
+    Without a warm start, those of other runs are left out.
+    """
     problem = ProblemVersion.objects.filter(pk=run.problem_version_id)
     return Finding.objects.filter(
         # None means unrestricted in that scope.
@@ -124,7 +127,14 @@ def findings_for(run: Run) -> QuerySet[Finding]:
         Q(problem__isnull=True) | Q(problem__in=problem.values("problem")),
         Q(run__isnull=True) | Q(run=run),
         superseded_by__isnull=True,
-    ).exclude(source__in=_sources_in_its_campaign(run)).order_by("pk")  # fmt: skip
+    ).exclude(_from_runs_not_to_learn_from(run)).order_by("pk")  # fmt: skip
+
+
+def _from_runs_not_to_learn_from(run: Run) -> Q:
+    """Return the condition on findings whose source is a run from which this one must not learn."""
+    if settings_of(run).warm_start:
+        return Q(source__in=_sources_in_its_campaign(run))
+    return Q(source__regex=r"^run [0-9]+$") & ~Q(source=f"run {run.pk}")
 
 
 def _sources_in_its_campaign(run: Run) -> QuerySet[Any, Any]:

@@ -49,7 +49,9 @@ class StrategySettings(BaseModel):
         "the other settings say.",
     )
     warm_start: bool = Field(
-        True, description="Start from all seeds and the best kernels of earlier runs that the team can see."
+        True,
+        description="Start from all seeds and the best kernels of earlier runs that the team can see, and read the "
+        "findings of other runs.",
     )
     stop_at_roofline: float = Field(
         0.95,
@@ -227,11 +229,12 @@ class History:
     """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
     first.
 
-    `findings` are the agents' findings that apply to the run, those of earlier runs included, oldest first. `objective`
-    is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
-    of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
-    its decisions from there. `recorded_tuning` holds the recorded configurations of a kernel by its key.
-    `earlier` is what was measured of the problem on other targets and in other versions before the run was created.
+    `findings` are the agents' findings that apply to the run, oldest first; with a warm start, those of earlier runs
+    are included. `objective` is the time that speedups compare, and therefore also the kernels' times. `recorded`
+    holds the questions of the recording that the run replays, by key: measured times differ between machines, so a
+    replayed strategy takes its decisions from there. `recorded_tuning` holds the recorded configurations of a kernel by
+    its key. `earlier` is what was measured of the problem on other targets and in other versions before the run was
+    created.
     """
 
     problem: Any

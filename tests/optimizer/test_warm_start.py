@@ -10,10 +10,12 @@ from django.utils import timezone
 
 from optimizer.actions.run import do_clone_run
 from optimizer.calls.prepare import knowledge_of
-from optimizer.models import AuthorKind, Problem, Run, RunEvent, RunState, Target, Team, TeamRole, User
+from optimizer.loop.steps import source_of
+from optimizer.models import AuthorKind, Finding, Problem, Run, RunEvent, RunState, Target, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
+from optimizer.runs.history import history_of
 from runners.job import Effort, JobResult, JobSpec
 from runners.tunables import parse
 from runners.worker import Evaluate
@@ -83,6 +85,32 @@ def test_a_private_runs_kernel_reaches_no_run_that_others_see(team: Team, member
 def test_equal_kernels_of_two_runs_are_taken_once(finished: Run) -> None:
     drive(make_run(finished.team, settings={"warm_start": False}))
     assert len(begun_with(another(finished))) == 1
+
+
+# findings of earlier runs
+
+
+def findings(run: Run) -> list[str]:
+    return [item.text for item in knowledge_of(run) if item.text.startswith("Learnt")]
+
+
+def learn(run: Run, text: str, source: str) -> None:
+    """Store a finding for every run of the problem on the target."""
+    problem = run.problem_version.problem
+    Finding.objects.create(team=run.team, problem=problem, target=run.target, text=text, source=source)
+
+
+@pytest.mark.parametrize("cold", [{"warm_start": False}, {"preset": "as_published"}])
+def test_without_a_warm_start_a_run_reads_its_own_findings_and_those_that_no_run_made(
+    run: Run, cold: dict[str, Any]
+) -> None:
+    second = make_run(run.team, settings=cold)
+    learn(run, "Learnt by the first.", source_of(run))
+    learn(run, "Learnt by the second.", source_of(second))
+    learn(run, "Learnt from a paper.", "run of the mill")
+    assert findings(second) == ["Learnt by the second.", "Learnt from a paper."]
+    assert list(history_of(second).findings) == findings(second)
+    assert len(findings(run)) == 3, "a warm start includes the findings of other runs"
 
 
 # kernels of other problems
