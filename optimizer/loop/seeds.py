@@ -9,11 +9,11 @@ from __future__ import annotations
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.models import AuthorKind, EvaluationState, Kernel, Run
-from optimizer.queries.earlier_runs import on_the_same_problem
+from optimizer.queries.earlier_runs import of_the_same_kind, on_the_same_problem
 from optimizer.runs.history import problem_of
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.languages import languages_for
-from optimizer.runs.strategies import settings_of
+from optimizer.runs.strategies import settings_of, strategy_of
 from optimizer.search.base import Draft
 from optimizer.search.machinery.novelty import normalise
 from optimizer.search.machinery.tuned_source import with_values
@@ -38,6 +38,7 @@ def add_seeds(run: Run) -> None:
             add_kernel(run, _draft(seed))
     if settings_of(run).warm_start:
         _add_best_of_earlier_runs(run)
+        _note_kernel_in_prompts(run)
 
 
 def seeds_are_open(run: Run) -> bool:
@@ -60,6 +61,14 @@ def _add_best_of_earlier_runs(run: Run) -> None:
     if taken:
         named = ", ".join(f"#{kernel.number} of run {kernel.run_id}" for kernel in taken)
         record(run, RunNoted(text=f"Warm start with the best of earlier runs: {named}."))
+
+
+def _note_kernel_in_prompts(run: Run) -> None:
+    """Record which kernel of another problem the agents read, as nothing else of the run names it."""
+    lender = of_the_same_kind(run) if strategy_of(run).needs_model else None
+    if lender is not None and lender.best_kernel is not None:
+        named = f"#{lender.best_kernel.number} of run {lender.pk}"
+        record(run, RunNoted(text=f"Warm start: prompts contain {named}, on another problem."))
 
 
 def _leaders(run: Run) -> list[Kernel]:

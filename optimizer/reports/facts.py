@@ -27,8 +27,8 @@ class Facts:
 
     `line` is the best kernel with its ancestors, oldest first. `result` is the harness's result behind the headline,
     and `rows` are its cases, with call time where `has_call` is True. `settings` are the strategy's with defaults
-    filled in. `warm_start` names the kernels of earlier runs with which this one began. `settled` are the
-    confirmations in cold processes. `noise` warns of a noisy machine.
+    filled in. `warm_start` names the kernels of earlier runs with which this one began or that its prompts
+    contained. `settled` are the confirmations in cold processes. `noise` warns of a noisy machine.
     """
 
     run: Run
@@ -88,7 +88,17 @@ def _warm_start(run: Run) -> list[str]:
     begun_with = (
         run.kernels.filter(meta__has_key="earlier").order_by("number").values_list("meta__earlier", flat=True)
     )
-    return [f"#{kernel['number']} of run {kernel['run']}" for kernel in begun_with]
+    return [f"#{kernel['number']} of run {kernel['run']}" for kernel in begun_with] + _lent(run)
+
+
+def _lent(run: Run) -> list[str]:
+    """Return the kernels of other problems that the run's prompts contained."""
+    calls = run.calls.filter(context_report__taken__contains=[{"scope": "kernel"}])
+    taken = [entry for report in calls.values_list("context_report", flat=True) for entry in report["taken"]]
+    refs = {str(entry["ref"]) for entry in taken if entry["scope"] == "kernel"}
+    lent = Kernel.objects.filter(pk__in=[ref.removeprefix("kernel-") for ref in refs]).order_by("pk")
+    named = lent.values_list("number", "run")
+    return [f"#{number} of run {lender}, on another problem, in prompts" for number, lender in named]
 
 
 def _fastest(run: Run) -> list[Kernel]:

@@ -9,13 +9,15 @@ import pytest
 from django.utils import timezone
 
 from optimizer.actions.run import do_clone_run
+from optimizer.agents.prompting import build_prompt
 from optimizer.calls.prepare import knowledge_of
 from optimizer.loop.steps import source_of
-from optimizer.models import AuthorKind, Finding, Problem, Run, RunEvent, RunState, Target, Team, TeamRole, User
+from optimizer.models import AuthorKind, Finding, LlmCall, Problem, Run, RunState, Target, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from optimizer.runs.history import history_of
+from optimizer.search.base import Ask
 from runners.job import Effort, JobResult, JobSpec
 from runners.tunables import parse
 from runners.worker import Evaluate
@@ -29,6 +31,10 @@ def begun_with(run: Run) -> list[dict[str, int]]:
     found = run.kernels.filter(meta__has_key="earlier").order_by("number")
     assert all(kernel.author_kind == AuthorKind.SEED for kernel in found)
     return [kernel.meta["earlier"] for kernel in found]
+
+
+def notes_of(run: Run) -> list[str]:
+    return list(run.events.filter(type="run.note").values_list("payload__text", flat=True))
 
 
 def another(run: Run, user: User | None = None, **changes: Any) -> Run:
@@ -55,8 +61,7 @@ def test_the_run_and_its_report_name_what_it_began_with(finished: Run) -> None:
     second = drive(make_run(finished.team))
     assert finished.best_kernel is not None
     named = f"#{finished.best_kernel.number} of run {finished.pk}"
-    notes = RunEvent.objects.filter(run=second, type="run.note").values_list("payload__text", flat=True)
-    assert f"Warm start with the best of earlier runs: {named}." in notes
+    assert f"Warm start with the best of earlier runs: {named}." in notes_of(second)
     assert facts_of(second).warm_start == [named]
     assert "Warm start" in markdown_report(facts_of(second))
     assert "Warm start" not in markdown_report(facts_of(finished)).partition("## Settings")[0]
@@ -131,6 +136,35 @@ def test_a_problem_of_the_same_kind_lends_its_best_kernel_as_a_reference(finishe
     assert begun_with(run) == [], "a kernel of another problem is read and not run"
     cold = another(finished, problem_version=related.latest(), settings={"warm_start": False})
     assert references(cold) == []
+
+
+def lent_to(finished: Run, **changes: Any) -> Run:
+    """Make a run of agents on another problem, to which the finished run lends its best kernel."""
+    Run.objects.filter(pk=finished.pk).update(best_speedup_low=1.5)
+    Problem.objects.filter(slug="layernorm_residual").update(title="Softmax and layer normalisation")
+    related = Problem.objects.get(slug="layernorm_residual").latest()
+    agents: dict[str, Any] = {"strategy": "reflexion", "providers": {"default": {"provider": "inbox"}}}
+    return another(finished, problem_version=related, **(agents | changes))
+
+
+def test_a_run_notes_the_kernel_of_another_problem_that_its_prompts_contain(finished: Run) -> None:
+    assert finished.best_kernel is not None
+    lent = f"Warm start: prompts contain #{finished.best_kernel.number} of run {finished.pk}, on another problem."
+    assert lent in notes_of(lent_to(finished))
+    assert lent not in notes_of(lent_to(finished, settings={"warm_start": False}))
+    assert lent not in notes_of(lent_to(finished, strategy="tune", providers={})), "there are no prompts"
+
+
+def test_the_report_names_the_kernel_of_another_problem_once_a_prompt_has_contained_it(finished: Run) -> None:
+    assert finished.best_kernel is not None
+    run = lent_to(finished)
+    assert facts_of(run).warm_start == []
+    context = {"node": "seed.reference", "window": []}
+    prompt = build_prompt(Ask("a1.solo", "solo", context, "KernelAnswer"), history_of(run), knowledge_of(run))
+    for key in ("a1.solo", "a2.solo"):
+        LlmCall.objects.create(run=run, key=key, role="solo", provider="inbox", context_report=prompt.report)
+    named = f"#{finished.best_kernel.number} of run {finished.pk}, on another problem, in prompts"
+    assert facts_of(run).warm_start == [named]
 
 
 def test_a_run_that_went_on_meanwhile_changes_no_prompt(finished: Run) -> None:
