@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from optimizer.knowledge.kinds import kinds_of
 from optimizer.models import AuthorKind, CampaignCell, Problem, Run
@@ -19,12 +19,19 @@ def earlier_runs(run: Run) -> QuerySet[Run]:
     """Return the team's other runs on the same target that everybody who sees this run may see, with a leader.
 
     A private run gives its kernels to nobody but the private runs of the same person. The runs with the largest lower
-    bound of their speedup come first. Runs that optimise another time or compare with another baseline are left out,
-    and so are those led by a seed, which every run has.
+    bound of their speedup come first. Those that compare with another baseline come last: their kernels are as good,
+    but their speedups cannot be ranked with the others. Runs that optimise another time are left out, and so are those
+    led by a seed, which every run has.
     """
-    like = shared_with(run).filter(target=run.target_id, baseline=run.baseline)
-    led = like.exclude(best_kernel=None).exclude(best_kernel__author_kind=AuthorKind.SEED)
-    return led.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk").select_related("best_kernel")
+    led = shared_with(run).filter(target=run.target_id).exclude(best_kernel=None)
+    led = led.exclude(best_kernel__author_kind=AuthorKind.SEED)
+    order = (_is_compared_otherwise(run), F("best_speedup_low").desc(nulls_last=True), "-pk")
+    return led.order_by(*order).select_related("best_kernel")
+
+
+def _is_compared_otherwise(run: Run) -> Case:
+    """Return an expression that is 1 for runs with another baseline than this one's, and 0 for the others."""
+    return Case(When(baseline=run.baseline, then=Value(0)), default=Value(1))
 
 
 def shared_with(run: Run) -> QuerySet[Run]:

@@ -14,6 +14,7 @@ from optimizer.calls.prepare import knowledge_of
 from optimizer.loop.steps import source_of
 from optimizer.models import AuthorKind, Finding, LlmCall, Problem, Run, RunState, Target, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
+from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from optimizer.runs.history import history_of
@@ -77,6 +78,14 @@ def test_nothing_comes_from_another_team_target_or_problem(finished: Run) -> Non
     assert begun_with(stranger) == []
     elsewhere = another(finished, target=Target.objects.get(key="sm_90"))
     assert begun_with(elsewhere) == []
+
+
+def test_a_run_with_another_baseline_gives_its_best_after_those_with_the_same(finished: Run) -> None:
+    Run.objects.filter(pk=finished.pk).update(baseline="torch_compile", best_speedup_low=9)
+    assert [one["run"] for one in begun_with(another(finished))] == [finished.pk]
+    same = make_run(finished.team)
+    Run.objects.filter(pk=same.pk).update(best_kernel=finished.best_kernel, best_speedup_low=2)
+    assert list(earlier_runs(make_run(finished.team))) == [same, finished]
 
 
 def test_a_private_runs_kernel_reaches_no_run_that_others_see(team: Team, member: User) -> None:
