@@ -96,19 +96,24 @@ class AttemptStrategy(FlowStrategy):
     """Run the loop over attempts. Subclasses choose the node and the writer."""
 
     def play(self, flow: Flow) -> None:
-        """Make attempts until the budget is spent, `concurrency` of them in parallel."""
+        """Make attempts until the budget is spent, `concurrency` of them in parallel.
+
+        No more are open than there are evaluations left for their kernels.
+        """
         if not reference_seed(flow.history).finished:
             return None
-        failed_in_a_row = waiting = 0
+        failed_in_a_row = waiting = unwritten = 0
         for number in count(1):
             # An attempt that was opened before the budget ran out is still replayed to its end.
-            if flow.out_of_budget and not _opening(flow.history.calls, number):
+            if not flow.can_spare(unwritten) and not _opening(flow.history.calls, number):
                 return None if waiting else flow.finish("every attempt of the budget was made")
             try:
                 # Count only consecutive failures: a model that is sometimes useless is still worth its budget.
                 failed_in_a_row = 0 if self._attempt(flow, number) else failed_in_a_row + 1
             except Waiting:
                 waiting += 1
+                # A replay opens what was recorded, whatever that costs.
+                unwritten += not (flow.history.recorded or flow.has_kernel(f"a{number}"))
             # Enough attempts are under way; opening more would choose nodes without knowing their results.
             if waiting >= flow.history.settings.concurrency:
                 return None

@@ -120,10 +120,26 @@ class Flow:
             raise waiting
         return results
 
+    def waits(self, lane: Callable[[], object]) -> bool:
+        """Advance a lane and return whether it waits."""
+        try:
+            lane()
+        except Waiting:
+            return True
+        return False
+
     @property
     def out_of_budget(self) -> bool:
         """Return True when no further evaluation may be started."""
-        return self._evaluations_left is not None and self._evaluations_left <= 0
+        return not self.can_spare(0)
+
+    def can_spare(self, reserved: int) -> bool:
+        """Return whether an evaluation may be started beside `reserved` others that are still to come."""
+        return self._evaluations_left is None or self._evaluations_left > reserved
+
+    def has_kernel(self, key: str) -> bool:
+        """Return whether the kernel exists or is requested by this decision."""
+        return key in self._kernels or any(isinstance(step, Draft) and step.key == key for step in self.steps)
 
     def _may_start(self) -> bool:
         if self._free_slots <= 0 or self.out_of_budget:

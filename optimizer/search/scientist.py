@@ -5,13 +5,13 @@ experiments on Base. A rule chooses three of the five, three writers implement o
 the findings. The population only grows.
 
 The paper leaves some points open. Here, findings are requested after every round; a failed kernel goes back to its
-writer at most `retries` times; and after `patience` rounds without a better kernel the designer is told to try
-another family of ideas.
+writer at most `retries` times, as long as evaluations are left for it; and after `patience` rounds without a better
+kernel the designer is told to try another family of ideas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle, islice
@@ -30,7 +30,7 @@ from optimizer.search.base import (
     Stage,
     fastest,
 )
-from optimizer.search.flow import Flow, FlowStrategy
+from optimizer.search.flow import Flow, FlowStrategy, Waiting
 from optimizer.search.machinery.crossover import complement
 from optimizer.search.machinery.handoff import TuneSettings, tune_promising, without_lost_trials
 from optimizer.search.machinery.librarian import consolidate_findings
@@ -144,6 +144,8 @@ class Round:
         self.settings = settings
         self.number = number
         self.key = f"r{number}"
+        # Lanes whose kernels are still to come; None before they are counted.
+        self._open_lanes: int | None = None
 
     def play(self) -> list[KernelView | None]:
         """Play the round: select, design, choose, write and learn. Return the last kernel of each lane. Raises
@@ -154,7 +156,7 @@ class Round:
             return []
         base, reference = chosen
         experiments = self._design(base, reference)
-        kernels = self.flow.lanes(partial(self._lane, base, reference, experiment) for experiment in experiments)
+        kernels = self._write([partial(self._lane, base, reference, experiment) for experiment in experiments])
         self._tune(kernels)
         self._learn()
         write_meta_notes(self.flow, self.number, self.settings.meta)
@@ -273,6 +275,27 @@ class Round:
                 )
             )
 
+    def _write(self, lanes: Sequence[Callable[[], KernelView | None]]) -> list[KernelView | None]:
+        """Advance the lanes, first what was asked already, then further repairs. Raises Waiting."""
+        ended = [lane for lane in lanes if not self.flow.waits(lane)]
+        self._open_lanes = len(lanes) - len(ended)
+        kernels = self.flow.lanes(ended)
+        if len(ended) < len(lanes):
+            raise Waiting(self.key)
+        return kernels
+
+    def _may_repair(self, key: str) -> bool:
+        """Return whether the writer may be asked for a repair: an evaluation is left for it and for every open lane.
+
+        A replay asks for what was recorded.
+        """
+        if key in self.flow.history.calls or key in self.flow.history.recorded:
+            return True
+        if self._open_lanes is None or not self.flow.can_spare(self._open_lanes):
+            return False
+        self._open_lanes += 1
+        return True
+
     def _lane(self, base: KernelView, reference: KernelView, experiment: Experiment) -> KernelView | None:
         """Let one writer implement an experiment, with its retries (paper, section 3.3)."""
         context = {"base": base.key, "reference": reference.key, "hypothesis": self._hypothesis_key(experiment)}
@@ -295,7 +318,7 @@ class Round:
 
         lane = f"{self.key}.k{experiment.index}"
         return evaluate_with_repair(
-            self.flow, lane, f"{self.key}.w{experiment.index}", ask, make, self.settings.retries
+            self.flow, lane, f"{self.key}.w{experiment.index}", ask, make, self._may_repair, self.settings.retries
         )
 
     def _tune(self, kernels: Sequence[KernelView | None]) -> None:

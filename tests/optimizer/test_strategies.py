@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optimizer.agents.prompting import build_prompt
 from optimizer.search import tree
 from optimizer.search.attempts import SoloSettings
-from optimizer.search.base import Ask, Draft, KernelView, Strategy, StrategySettings
+from optimizer.search.base import Ask, Draft, History, KernelView, RecordedAsk, Strategy, StrategySettings
 from optimizer.search.baselines import Reflexion, ReflexionSettings, Sampling
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.bandit import Pull, choose_model
@@ -236,6 +236,52 @@ def test_concurrency_bounds_open_evaluations_and_attempts_run_side_by_side() -> 
     run = played(Stark(), StarkSettings(concurrency=3), budget=9)
     assert run.most_open == 3
     assert len(run.kernels) == 2 + 9
+
+
+def writers_asked(run: SimulatedRun) -> int:
+    """Count the questions whose answer is a kernel."""
+    return sum(ask.role in {"code", "debug", "solo", "writer"} for ask in run.asked)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        (Stark(), StarkSettings(concurrency=4)),
+        (Sampling(), SoloSettings(concurrency=4)),
+        (Islands(), IslandsSettings(concurrency=4)),
+    ],
+)
+def test_no_more_kernels_are_asked_for_than_evaluations_are_left(
+    strategy: Strategy, settings: StrategySettings, budget: int
+) -> None:
+    run = played(strategy, settings, budget=budget)
+    assert writers_asked(run) == budget == len(run.kernels) - 2
+    assert run.most_open == min(4, budget)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("budget", [3, 4, 5])
+def test_a_repair_takes_no_evaluation_from_a_kernel_that_is_being_written(budget: int, concurrency: int) -> None:
+    run = played(Scientist(), ScientistSettings(concurrency=concurrency), budget=budget, failing=1.0)
+    assert writers_asked(run) == budget == len(run.kernels) - 2
+    assert {"r1.k1", "r1.k5", "r1.k4"} <= {kernel.key for kernel in run.kernels}
+    assert run.finished, "the round is learnt from"
+
+
+def asked_by(strategy: Strategy, history: History) -> list[str]:
+    return [step.key for step in strategy.decide(history) if isinstance(step, Ask)]
+
+
+def test_a_replay_asks_what_was_recorded_though_fewer_evaluations_are_left() -> None:
+    settings = SoloSettings(concurrency=4)
+    run = SimulatedRun(Sampling(), settings, numbered_answers(random.Random(3)), random_times(), budget=1)
+    recorded = {f"a{n}.solo": RecordedAsk("solo", {"node": "seed.reference"}, "KernelAnswer") for n in range(1, 5)}
+    assert asked_by(Sampling(), replace(run.history(), recorded=recorded)) == list(recorded)
+
+    spent = played(Scientist(), ScientistSettings(), budget=3, failing=1.0).history()
+    repair = {"r1.w1.fix1": RecordedAsk("writer", {}, "KernelAnswer")}
+    assert asked_by(Scientist(), replace(spent, recorded=repair)) == list(repair)
 
 
 def test_agents_that_never_answer_end_the_run_instead_of_asking_for_ever() -> None:

@@ -15,6 +15,7 @@ REPAIR_TRIES = 2
 
 AskWriter = Callable[[str, Mapping[str, Any]], CallView]
 MakeDraft = Callable[[str, CallView, Source], Draft]
+MayAsk = Callable[[str], bool]
 
 
 def propose(flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft, tries: int = 2) -> Draft | None:
@@ -38,20 +39,29 @@ def propose(flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft
 
 
 def evaluate_with_repair(
-    flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft, tries: int = REPAIR_TRIES
+    flow: Flow,
+    key: str,
+    call_key: str,
+    ask: AskWriter,
+    make: MakeDraft,
+    may_repair: MayAsk,
+    tries: int = REPAIR_TRIES,
 ) -> KernelView | None:
     """Propose and evaluate a kernel, and return failures to the writer with their message, at most `tries` times.
 
-    Every try is a kernel of its own (`<key>.fix<n>`). Return the last kernel, or None when there never was one.
+    Every try is a kernel of its own (`<key>.fix<n>`). `may_repair(call_key)` says whether a repair may be requested
+    now. Return the last kernel, or None when there never was one. Raises Waiting.
     """
     last: KernelView | None = None
     for number in range(1 + tries):
-        own = key if number == 0 else f"{key}.fix{number}"
+        own, asked = (key, call_key) if number == 0 else (f"{key}.fix{number}", f"{call_key}.fix{number}")
+        if number > 0 and not may_repair(asked):
+            return last
         failed: dict[str, Any] = {"failed": last.key} if last else {}
         draft = propose(
             flow,
             own,
-            call_key if number == 0 else f"{call_key}.fix{number}",
+            asked,
             # Bind `failed` now: the lambda is called after the loop variable may have changed.
             lambda call, extra, failed=failed: ask(call, {**failed, **extra}),  # type: ignore[misc]
             make,
