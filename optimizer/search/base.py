@@ -61,7 +61,11 @@ class StrategySettings(BaseModel):
         "0: never.",
     )
     concurrency: int = Field(
-        1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
+        1,
+        ge=1,
+        le=64,
+        description="Kernels evaluated at the same time; 1 for external evaluators. Tuning after a kernel has a width "
+        "of its own.",
     )
     confirm: bool = Field(True, description="Measure the leaders again in cold processes before the run ends.")
     settle: int = Field(3, ge=1, le=10, description="Leaders measured against each other before the run ends.")

@@ -44,7 +44,8 @@ class Flow:
         self.steps: list[Step] = []
         self._kernels = {kernel.key: kernel for kernel in history.kernels}
         # Slots are counted per replay, so drafts of one decision cannot exceed them together.
-        self._free_slots = history.settings.concurrency - len(history.open_kernels())
+        busy = [kernel for kernel in history.open_kernels() if kernel.author_kind != "tuner"]
+        self._free_slots = history.settings.concurrency - len(busy)
         self._evaluations_left = history.evaluations_left
 
     def begin(
@@ -82,10 +83,13 @@ class Flow:
         return call
 
     def evaluate(self, draft: Draft) -> KernelView:
-        """Return the evaluated kernel. A draft waits for a free slot (`settings.concurrency`). Raises Waiting."""
+        """Return the evaluated kernel. Raises Waiting.
+
+        A draft waits for a free slot (`settings.concurrency`), except that of a tuner, who has a width of its own.
+        """
         kernel = self._kernels.get(draft.key)
         # A draft without a free slot is not an error: the next replay asks for it again.
-        if kernel is None and self._may_start():
+        if kernel is None and self._may_start(needs_slot=draft.author_kind != "tuner"):
             self.steps.append(draft)
         if kernel is None or not kernel.finished:
             raise Waiting(draft.key)
@@ -141,10 +145,10 @@ class Flow:
         """Return whether the kernel exists or is requested by this decision."""
         return key in self._kernels or any(isinstance(step, Draft) and step.key == key for step in self.steps)
 
-    def _may_start(self) -> bool:
-        if self._free_slots <= 0 or self.out_of_budget:
+    def _may_start(self, *, needs_slot: bool) -> bool:
+        if (needs_slot and self._free_slots <= 0) or self.out_of_budget:
             return False
-        self._free_slots -= 1
+        self._free_slots -= needs_slot
         if self._evaluations_left is not None:
             self._evaluations_left -= 1
         return True

@@ -122,13 +122,13 @@ def test_a_promising_kernel_of_another_strategy_is_tuned_for_as_long_as_it_was_t
     for number in range(1, 4):
         flow = Flow(history(kernels))
         with pytest.raises(Waiting):
-            tune_kernel(flow, kernels[0], "random", 3, prefix="k1.t")
+            tune_kernel(flow, kernels[0], "random", 3, prefix="k1.t", width=1)
         (step,) = flow.steps
         assert isinstance(step, Draft) and step.key == f"k1.t{number - 1}"
         kernels.append(measured(step, number, 9.0))
 
     done = Flow(history(kernels))
-    tune_kernel(done, kernels[0], "random", 3, prefix="k1.t")
+    tune_kernel(done, kernels[0], "random", 3, prefix="k1.t", width=1)
     assert done.steps == []
 
 
@@ -139,7 +139,7 @@ def test_configurations_of_a_tuned_kernel_are_not_taken_for_those_of_its_parent(
 
 def test_a_kernel_without_tunables_is_not_tuned() -> None:
     flow = Flow(history([]))
-    tune_kernel(flow, kernel("k1", "int x;"), "random", 3, prefix="k1.t")
+    tune_kernel(flow, kernel("k1", "int x;"), "random", 3, prefix="k1.t", width=1)
     assert flow.steps == []
 
 

@@ -8,6 +8,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from optimizer.search.base import (
     Strategy,
     StrategySettings,
 )
+from optimizer.search.flow import Flow
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.handoff import TuneSettings, shape_dispatch, tuned_winners
 from optimizer.search.machinery.tuned_source import Choice, dispatched, shapes_of, with_values
@@ -146,11 +148,25 @@ def test_tuning_leaves_the_agents_most_of_the_budget() -> None:
     assert 0 < sum(kernel.author_kind == "tuner" for kernel in run.kernels) <= 5
 
 
-def test_configurations_are_tried_side_by_side() -> None:
-    run = played(Scientist(), ScientistSettings(concurrency=2), budget=9)
-    assert run.most_open == 2
-    opened_together = [kernel.key for kernel in run.kernels if ".t" in kernel.key][:2]
-    assert opened_together[0].rpartition(".")[0] == opened_together[1].rpartition(".")[0]
+@pytest.mark.parametrize(("width", "most_open"), [(8, 3), (2, 2), (1, 1)])
+def test_configurations_are_queued_side_by_side_though_agents_work_one_after_the_other(
+    width: int, most_open: int
+) -> None:
+    run = played(Stark(), StarkSettings(tune=TuneSettings(width=width)), budget=12)
+    assert sum(kernel.author_kind == "tuner" for kernel in run.kernels) == 3
+    assert run.most_open == most_open
+
+
+def test_a_tuning_takes_no_slot_from_the_agents() -> None:
+    tuned = Draft("a1.t0", Source(Language.CPP, "int tuned;"), author_kind="tuner")
+    written = Draft("a2", Source(Language.CPP, "int written;"))
+    history = SimulatedRun(Stark(), StarkSettings(), tunable_answers(), time_by_tile).history()
+    flow = Flow(history)
+    assert all(flow.waits(partial(flow.evaluate, draft)) for draft in (tuned, written, replace(written, key="a3")))
+    assert flow.steps == [tuned, written]
+    running = KernelView(tuned.key, 2, (), "tuner", tuned.source, finished=False)
+    later = Flow(replace(history, kernels=(*history.kernels, running)))
+    assert later.waits(partial(later.evaluate, written)) and later.steps == [written]
 
 
 def test_the_islands_keep_what_tuning_has_found() -> None:

@@ -35,6 +35,14 @@ class TuneSettings(BaseModel):
         0.3, ge=0, le=1, description="Part of the run's evaluations that tuning may take altogether."
     )
     sampler: str = Field("gp", description="Which sampler proposes them.")
+    # So many the default sampler chooses without a model (`STARTS`), so measuring them one by one would gain nothing.
+    width: int = Field(
+        8,
+        ge=1,
+        le=64,
+        description="Configurations built and queued at the same time, beside the kernels of agents; 1 for external "
+        "evaluators.",
+    )
 
 
 def is_promising(kernel: KernelView, history: History) -> bool:
@@ -58,7 +66,8 @@ def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings
     # Import late: the samplers pull in SciPy, which strategies without tuning never need.
     from optimizer.search.machinery.tuning import tune_kernel
 
-    tune_kernel(flow, kernel, settings.sampler, _trials(flow.history, kernel, settings), prefix=f"{kernel.key}.t")
+    trials = _trials(flow.history, kernel, settings)
+    tune_kernel(flow, kernel, settings.sampler, trials, prefix=f"{kernel.key}.t", width=settings.width)
     draft = shape_dispatch(flow.history, kernel)
     # Do not wait for one that was refused because no evaluations are left.
     if draft is not None and (flow.history.kernel(draft.key) or not flow.out_of_budget):

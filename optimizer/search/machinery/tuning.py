@@ -22,9 +22,8 @@ from runners.job import Source, TunableValue, Variant
 from runners.tunables import TunablesError, parse
 
 
-def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, prefix: str) -> None:
-    """Try `evaluations` configurations of a kernel, as many at a time as the run allows. Raises Waiting until they are
-    measured.
+def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, prefix: str, width: int) -> None:
+    """Try `evaluations` configurations of a kernel, `width` at a time. Raises Waiting until they are measured.
 
     The kernel's own configuration was measured already and is not repeated. A kernel that declares no tunables is
     left as it is.
@@ -34,7 +33,7 @@ def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, 
     search = Search(flow.history, kernel, prefix, written=True)
     room = evaluations - len(search.mine)
     if room > 0 and not flow.out_of_budget:
-        slots = min(flow.history.settings.concurrency, room + len(search.pending))
+        slots = min(width, room + len(search.pending))
         flow.lanes(partial(flow.evaluate, draft) for draft in search.drafts(slots, sampler))
     if search.pending:
         raise Waiting(search.pending[0].key)
