@@ -132,6 +132,14 @@ def test_a_promising_kernel_of_another_strategy_is_tuned_for_as_long_as_it_was_t
     assert done.steps == []
 
 
+def test_the_default_of_a_kernel_with_several_sets_of_flags_is_not_measured_again() -> None:
+    flow = Flow(history([kernel("k1")]))
+    with pytest.raises(Waiting):
+        tune_kernel(flow, kernel("k1"), "gp", 99, prefix="k1.t", width=64)
+    tried = [(step.source.tunables, step.source.flags) for step in flow.steps if isinstance(step, Draft)]
+    assert len(tried) == 9 and ({"A": 1, "B": 1}, ("-O2",)) not in tried
+
+
 def test_configurations_of_a_tuned_kernel_are_not_taken_for_those_of_its_parent() -> None:
     assert is_numbered("k1.t0", "k1.t")
     assert not is_numbered("k1.t0.t0", "k1.t")

@@ -192,5 +192,5 @@ def space_of(source: Source) -> Space:
 def config_of(space: Space, source: Source) -> Config:
     """Return the configuration with which a kernel was built; parameters that it does not name have their default."""
     config = {**space.defaults(), **source.tunables}
-    # In the space, a set of flags is one value, written with spaces.
-    return config | {FLAGS: " ".join(source.flags)} if FLAGS in space.names else config
+    # In the space, a set of flags is one value, written with spaces. Without flags, a build takes the first set.
+    return config | {FLAGS: " ".join(source.flags)} if FLAGS in space.names and source.flags else config
