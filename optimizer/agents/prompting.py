@@ -22,9 +22,9 @@ from optimizer.agents.delimiters import NOTICE, Delimiters
 from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, knowledge_for
 from optimizer.agents.task_sections import SOURCE_CAP
 from optimizer.search.base import Ask, History, HypothesisView, KernelView
-from optimizer.search.machinery.handoff import without_lost_trials
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import REFERENCE_KEY, seeds
+from optimizer.search.machinery.winners import without_lost_trials
 from optimizer.search.scientist import AVENUES, EXPERIMENTS
 from runners.job import Language
 

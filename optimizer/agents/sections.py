@@ -15,9 +15,9 @@ from optimizer.agents.task_sections import SOURCE_CAP, plain
 from optimizer.queries.kernel_resources import changed_features, pairs_of
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, load_warning, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
-from optimizer.search.machinery.handoff import configurations, tuned_winners
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import REFERENCE_KEY
+from optimizer.search.machinery.winners import configurations, tuned_winners
 from runners.job import JobResult, KernelResources
 from runners.profiling.summary import in_words
 

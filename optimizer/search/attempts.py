@@ -28,11 +28,12 @@ from optimizer.search.base import (
     StrategySettings,
 )
 from optimizer.search.flow import Flow, FlowStrategy, Waiting
-from optimizer.search.machinery.handoff import TuneSettings, tune_promising, tuned_winners
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import propose
 from optimizer.search.machinery.seeds import REFERENCE_KEY, reference_seed, starting_kernel
 from optimizer.search.machinery.tool_use import WriterSettings
+from optimizer.search.machinery.winners import tuned_winners
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
 

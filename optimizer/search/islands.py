@@ -20,8 +20,8 @@ from optimizer.search.baselines import SoloStrategy
 from optimizer.search.machinery.bandit import DECAY, Pull, choose_model
 from optimizer.search.machinery.crossover import complement, pareto_front
 from optimizer.search.machinery.descriptor import Cell, descriptor
-from optimizer.search.machinery.handoff import tuned_winners
 from optimizer.search.machinery.seeds import seeds
+from optimizer.search.machinery.winners import tuned_winners
 
 ISLANDS = 4
 # Attempts between two migrations.

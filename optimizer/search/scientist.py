@@ -32,13 +32,14 @@ from optimizer.search.base import (
 )
 from optimizer.search.flow import Flow, FlowStrategy, Waiting
 from optimizer.search.machinery.crossover import complement
-from optimizer.search.machinery.handoff import TuneSettings, tune_promising, without_lost_trials
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising
 from optimizer.search.machinery.librarian import consolidate_findings
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
 from optimizer.search.machinery.seeds import seeds_finished
 from optimizer.search.machinery.stagnation import FLAT_ROUNDS, is_stagnant
 from optimizer.search.machinery.tool_use import WriterSettings
+from optimizer.search.machinery.winners import without_lost_trials
 from runners.job import Language, Source
 
 AVENUES = 10

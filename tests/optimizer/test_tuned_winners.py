@@ -29,8 +29,9 @@ from optimizer.search.base import (
 )
 from optimizer.search.flow import Flow
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
-from optimizer.search.machinery.handoff import TuneSettings, shape_dispatch, tuned_winners
+from optimizer.search.machinery.handoff import TuneSettings, shape_dispatch
 from optimizer.search.machinery.tuned_source import Choice, dispatched, shapes_of, with_values
+from optimizer.search.machinery.winners import tuned_winners
 from optimizer.search.scientist import Scientist, ScientistSettings
 from optimizer.search.stark import Stark, StarkSettings
 from runners.backends.base import chosen_tunables

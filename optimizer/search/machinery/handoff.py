@@ -8,7 +8,6 @@ among them by shape.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import geometric_mean
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from optimizer.search.base import Draft, History, KernelView, fastest
 from optimizer.search.flow import Flow
 from optimizer.search.machinery.tuned_source import Choice, dispatched, shapes_of
+from optimizer.search.machinery.winners import configurations, tuned_winners
 
 # Shares of time that a configuration of its own must save: in a shape, and over all shapes together. Smaller gains are
 # within the noise of trials that were measured once.
@@ -72,28 +72,6 @@ def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings
     # Do not wait for one that was refused because no evaluations are left.
     if draft is not None and (flow.history.kernel(draft.key) or not flow.out_of_budget):
         flow.evaluate(draft)
-
-
-def configurations(history: History) -> dict[str, list[KernelView]]:
-    """Map the key of every tuned kernel to the kernels that tuning has made of it, the dispatch by shape included."""
-    found: dict[str, list[KernelView]] = defaultdict(list)
-    for kernel in history.kernels:
-        if kernel.author_kind == "tuner" and kernel.parent_keys:
-            found[kernel.parent_keys[0]].append(kernel)
-    return found
-
-
-def tuned_winners(history: History) -> dict[str, KernelView]:
-    """Map the key of every tuned kernel to the fastest of its configurations, where that is faster than itself."""
-    tuned = configurations(history)
-    winners = {base: fastest([history.kernels_by_key[base], *tried]) for base, tried in tuned.items()}
-    return {base: winner for base, winner in winners.items() if winner is not None and winner.key != base}
-
-
-def without_lost_trials(history: History, kernels: Sequence[KernelView]) -> list[KernelView]:
-    """Return the kernels without the configurations that did not win their tuning."""
-    won = {kernel.key for kernel in tuned_winners(history).values()}
-    return [kernel for kernel in kernels if kernel.author_kind != "tuner" or kernel.key in won]
 
 
 def shape_dispatch(history: History, kernel: KernelView) -> Draft | None:
