@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from optimizer.search.base import Draft, Finish, History, KernelView, Step
 from optimizer.search.compiled import CompileAhead, CompiledBatch
 from optimizer.search.flow import Flow, Waiting
-from optimizer.search.machinery.tuning import is_numbered, tune_kernel
+from optimizer.search.machinery.tuned_source import with_values
+from optimizer.search.machinery.tuning import Search, is_numbered, tune_kernel
 from optimizer.search.tune import Tune, TuneSettings, choose_basis
-from runners.job import AheadBuild, Language, Source, Status, Variant
+from runners.job import AheadBuild, Language, Source, Status, TunableValue, Variant
 
 SMALL = "// @tune A 1 2\n// @tune B 1 2 4\n// @constraint A * B <= 4\n// @flags -O2 | -O3\nint x;"
 LARGE = "// @tune A 1 2 4 8\n// @tune B 1 2 4 8\nint y;"
@@ -149,6 +150,64 @@ def test_a_kernel_without_tunables_is_not_tuned() -> None:
     flow = Flow(history([]))
     tune_kernel(flow, kernel("k1", "int x;"), "random", 3, prefix="k1.t", width=1)
     assert flow.steps == []
+
+
+# What was fast for other kernels
+
+
+def tuned(base: KernelView, number: int, time_us: float, **values: int) -> KernelView:
+    """Return a configuration of a kernel, measured, with its values in its text."""
+    source = with_values(replace(base.source, tunables=dict(values)))
+    return replace(
+        kernel(f"{base.key}.t{number}", time_us=time_us, number=number), source=source, author_kind="tuner",
+        parent_keys=(base.key,),
+    )  # fmt: skip
+
+
+def values_of(draft: Draft) -> tuple[TunableValue, ...]:
+    return tuple(draft.source.tunables[name] for name in ("A", "B"))
+
+
+@pytest.mark.parametrize("sampler", ["gp", "random"])
+def test_a_tuning_begins_with_what_was_fast_for_other_kernels_of_the_same_parameters(sampler: str) -> None:
+    parent = kernel("k0", LARGE, 20.0)
+    others = [
+        parent,
+        tuned(parent, 0, 9.0, A=4, B=8),
+        tuned(parent, 1, 12.0, A=8, B=8),  # lost its tuning
+        kernel("k1", LARGE.replace("1 2 4 8", "2 4 8 16"), 8.0),  # the fastest, at A=2 and B=2
+        kernel("k2", LARGE.replace("1 2 4 8", "16 32"), 7.0),  # values that the kernel does not list
+        kernel("k3", LARGE.replace("@tune A", "@tune C"), 6.0),
+        kernel("k4", LARGE.replace("@tune A 1", "@tune A 8 1"), None),  # wrong
+    ]
+    child = kernel("k9", LARGE + "// better", 15.0)
+    flow = Flow(history([*others, child]))
+    with pytest.raises(Waiting):
+        tune_kernel(flow, child, sampler, 4, prefix="k9.t", width=4)
+    drafts, _ = parts(flow.steps)
+    assert [values_of(draft) for draft in drafts[:2]] == [(2, 2), (4, 8)]
+    assert len({values_of(draft) for draft in drafts} - {(1, 1)}) == 4
+
+
+def test_no_more_than_three_configurations_of_other_kernels_are_tried_first() -> None:
+    others = [kernel(f"k{a}", f"// @tune A {a}\n// @tune B 1 2\nint {a};", float(a)) for a in range(2, 20)]
+    child = kernel("c", "// @tune A " + " ".join(map(str, range(1, 20))) + "\n// @tune B 1 2\nint c;")
+    search = Search(history([*others, child]), child, "c.t", written=True)
+    assert [values_of(draft) for draft in search.drafts(3, "random")] == [(2, 1), (3, 1), (4, 1)]
+    assert values_of(search.drafts(4, "random")[3]) != (5, 1)
+
+
+def test_what_was_fast_for_another_kernel_is_compiled_first_and_measured_only_if_it_compiled() -> None:
+    sibling = replace(hip("seed.b"), source=Source(Language.HIP, f"{DEVICE} // b", {"A": 8, "B": 4}), time_us=20.0)
+    kernels = [hip(), sibling]
+    (default,), (batch,) = parts(Tune().decide(on_device(kernels, [])))
+    assert Variant({"A": 8, "B": 4}) in batch.variants and len(batch.variants) == 4
+    after = [*kernels, measured(default, 2, 9.0)]
+    (draft,), _ = parts(Tune().decide(on_device(after, [compiled(batch)])))
+    assert values_of(draft) == (8, 4)
+    refused = compiled(batch, lambda one: "too many" if one.tunables["A"] == 8 else "")
+    (other,), _ = parts(Tune().decide(on_device(after, [refused])))
+    assert values_of(other)[0] != 8
 
 
 # What is compiled ahead

@@ -75,10 +75,11 @@ def propose(
     count: int,
     rng: np.random.Generator,
     related: Sequence[RelatedTask] = (),
+    guesses: Sequence[Config] = (),
 ) -> list[Config]:
-    """Return up to `count` configurations to measure next, all of which compiled."""
+    """Return up to `count` configurations to measure next, all of which compiled: the guesses first."""
     ready = compiled.space.among(_rows(compiled.space, compiled.ready(trials)))
-    sampling = SAMPLERS[sampler](ready, features=compiled.features, related=related)
+    sampling = SAMPLERS[sampler](ready, guesses, features=compiled.features, related=related)
     return sampling.ask(compiled.seen(trials), count, rng)
 
 
@@ -89,14 +90,18 @@ def shortlist(
     count: int,
     rng: np.random.Generator,
     related: Sequence[RelatedTask] = (),
+    guesses: Sequence[Config] = (),
 ) -> list[Config]:
-    """Return up to `count` configurations to compile next: half of them even, half of them the sampler's best."""
+    """Return up to `count` configurations to compile next.
+
+    Half of them are even, half of them the guesses and the sampler's best.
+    """
     space = compiled.space
     taken = np.vstack([rows_of(space, _of_space(space, trials)), _rows(space, compiled.asked)])
     free = untried(space, taken)
     even = draw_balanced(free, taken, count - count // 2, rng)
     rest = space.among(free[~rows_among(free, even)])
-    sampling = SAMPLERS[sampler](rest, features=compiled.features, related=related)
+    sampling = SAMPLERS[sampler](rest, guesses, features=compiled.features, related=related)
     best = sampling.ask(compiled.seen(trials), count // 2, rng)
     return [*(space.config(row) for row in even), *best]
 

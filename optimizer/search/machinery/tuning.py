@@ -5,7 +5,7 @@ The strategy `tune` does nothing else; other strategies hand their promising ker
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from optimizer.search.machinery import ahead
 from optimizer.search.machinery.ahead import Compiled
 from optimizer.search.machinery.related import related_tasks, words_of
 from optimizer.search.machinery.tuned_source import with_values
+from optimizer.search.machinery.winners import undefeated
 from optimizer.search.samplers import SAMPLERS, Trial
 from optimizer.search.space import FLAGS, Config, Space
 from runners.job import Source, TunableValue, Variant
 from runners.tunables import TunablesError, parse
+
+# Configurations that were fast for other kernels and are measured before the sampler chooses.
+MOST_GUESSES = 3
 
 
 def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, prefix: str, width: int) -> None:
@@ -88,7 +92,8 @@ class Search:
         if len(self.compiled.builds) >= count * (len(self.mine) + 1) and self.compiled.ready(trials):
             return None
         key = f"{self.prefix}ahead{len(self.batches)}"
-        configs = ahead.shortlist(sampler, self.compiled, trials, count, self._generator(key), self.related)
+        rng = self._generator(key)
+        configs = ahead.shortlist(sampler, self.compiled, trials, count, rng, self.related, self._guesses)
         variants = tuple(Variant(*self._values(config)) for config in configs)
         return CompileAhead(key, self.basis.key, variants) if variants else None
 
@@ -118,8 +123,12 @@ class Search:
         return [Upcoming(self._title(one), why, features.get(self.space.key(one), {})) for one in configs]
 
     def _propose(self, count: int, sampler: str) -> list[Config]:
-        """Return the declared default first, then the sampler's suggestions; a pure function of seed and history."""
-        sampling = SAMPLERS[sampler](self.space, [self.space.defaults()], self.compiled.features, self.related)
+        """Return the declared default first, then what was fast elsewhere, then the sampler's suggestions.
+
+        This is a pure function of seed and history.
+        """
+        guesses = [self.space.defaults(), *self._guesses]
+        sampling = SAMPLERS[sampler](self.space, guesses, self.compiled.features, self.related)
         return sampling.ask(self.compiled.seen(self._trials()), count, self._next_generator())
 
     def _propose_compiled(self, count: int, sampler: str) -> list[Config]:
@@ -127,7 +136,20 @@ class Search:
         trials, default = self._trials(), self.space.defaults()
         if self.space.valid(default) and default not in [trial.config for trial in trials]:
             return [default]
-        return ahead.propose(sampler, self.compiled, trials, count, self._next_generator(), self.related)
+        rng = self._next_generator()
+        return ahead.propose(sampler, self.compiled, trials, count, rng, self.related, self._guesses)
+
+    @cached_property
+    def _guesses(self) -> list[Config]:
+        """Return what was fast for other kernels with the same parameters, the fastest of them first."""
+        own = {self.basis.key, *(kernel.key for kernel in self.mine)}
+        others = [kernel for kernel in undefeated(self.history) if kernel.key not in own]
+        language = self.basis.source.language
+        ranked = sorted(others, key=lambda one: (one.ranking_us, one.number))
+        configs = [_config_like(self.space, one.source) for one in ranked if one.source.language == language]
+        known = config_of(self.space, self.basis.source)
+        new = {self.space.key(one): one for one in configs if one and one != known and self.space.valid(one)}
+        return list(new.values())[:MOST_GUESSES]
 
     def _next_generator(self) -> np.random.Generator:
         # The number of trials is part of the seed, so that a replay at any later time suggests the same
@@ -165,6 +187,19 @@ class Search:
         """Return the values that differ from the defaults."""
         defaults = self.space.defaults()
         return {name.removeprefix("@"): value for name, value in config.items() if value != defaults[name]}
+
+
+def _config_like(space: Space, source: Source) -> Config | None:
+    """Return the configuration of a kernel that declares the parameters of the space; None for any other kernel."""
+    try:
+        declared = parse(source.text)
+    except TunablesError:
+        return None
+    config = {**declared.defaults(), **source.tunables}
+    if config.keys() != {name for name in space.names if name != FLAGS}:
+        return None
+    flags = source.flags or next(iter(declared.flag_sets), ())
+    return config | {FLAGS: " ".join(flags)} if FLAGS in space.names else config
 
 
 def _trial(config: Config, kernel: KernelView) -> Trial:

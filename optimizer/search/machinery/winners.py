@@ -1,4 +1,4 @@
-"""Tell which configurations won their tuning: those are what agents build on."""
+"""Tell which configurations won their tuning: those are what agents build on, and where another tuning begins."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def without_lost_trials(history: History, kernels: Sequence[KernelView]) -> list
     """Return the kernels without the configurations that did not win their tuning."""
     won = {kernel.key for kernel in tuned_winners(history).values()}
     return [kernel for kernel in kernels if kernel.author_kind != "tuner" or kernel.key in won]
+
+
+def undefeated(history: History) -> list[KernelView]:
+    """Return the kernels whose time counts, of each that was tuned only the fastest configuration."""
+    beaten = tuned_winners(history).keys()
+    return [one for one in without_lost_trials(history, history.kernels) if one.counts and one.key not in beaten]

@@ -63,10 +63,9 @@ class RelatedTask:
 class Sampler(ABC):
     """Search a tuning space.
 
-    `first_guesses`, such as a kernel's defaults or an agent's proposals, are suggested before anything else, best
-    guess first. Guesses outside the space are skipped. `features` are the static features of the configurations that
-    were compiled ahead, by key; samplers that have no use for them ignore them,
-    as they do `related` tasks.
+    `first_guesses`, such as a kernel's defaults or what was fast for another one, are suggested before anything else,
+    best guess first. Guesses outside the space are skipped. `features` are the static features of the configurations
+    that were compiled ahead, by key; samplers that have no use for them ignore them, as they do `related` tasks.
     """
 
     name: str
