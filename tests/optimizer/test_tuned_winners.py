@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.search.attempts import given_kernels
+from optimizer.search.attempts import SoloSettings, given_kernels
 from optimizer.search.base import (
     AS_PUBLISHED,
     Ask,
@@ -27,6 +28,7 @@ from optimizer.search.base import (
     Strategy,
     StrategySettings,
 )
+from optimizer.search.baselines import Sampling
 from optimizer.search.flow import Flow
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.handoff import TuneSettings, shape_dispatch
@@ -156,6 +158,15 @@ def test_configurations_are_queued_side_by_side_though_agents_work_one_after_the
     run = played(Stark(), StarkSettings(tune=TuneSettings(width=width)), budget=12)
     assert sum(kernel.author_kind == "tuner" for kernel in run.kernels) == 3
     assert run.most_open == most_open
+
+
+@pytest.mark.parametrize("budget", range(8, 15))
+def test_a_tuning_leaves_evaluations_to_the_kernels_that_are_being_written(budget: int) -> None:
+    settings = SoloSettings(concurrency=2, tune=TuneSettings(share=1))
+    times = count(100, -1)
+    run = SimulatedRun(Sampling(), settings, tunable_answers(), lambda _: float(next(times)), budget).play()
+    written = [kernel for kernel in run.kernels if kernel.author_kind == "agent"]
+    assert len(written) == len(run.asked) and len(run.kernels) == 2 + budget
 
 
 def test_a_tuning_takes_no_slot_from_the_agents() -> None:

@@ -52,9 +52,10 @@ def is_promising(kernel: KernelView, history: History) -> bool:
     return leader is not None and leader.key == kernel.key
 
 
-def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
+def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings, reserved: int = 0) -> None:
     """Tune a promising kernel; its configurations become kernels `<key>.t<n>`. Raises Waiting until done.
 
+    `reserved` evaluations are left for kernels that are being written.
     A replay measures the recorded configurations, whether or not the kernel is promising on this machine.
     """
     if kernel is not None and flow.history.recorded:
@@ -66,11 +67,11 @@ def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings
     # Import late: the samplers pull in SciPy, which strategies without tuning never need.
     from optimizer.search.machinery.tuning import tune_kernel
 
-    trials = _trials(flow.history, kernel, settings)
+    trials = _trials(flow.history, kernel, settings, reserved)
     tune_kernel(flow, kernel, settings.sampler, trials, prefix=f"{kernel.key}.t", width=settings.width)
     draft = shape_dispatch(flow.history, kernel)
     # Do not wait for one that was refused because no evaluations are left.
-    if draft is not None and (flow.history.kernel(draft.key) or not flow.out_of_budget):
+    if draft is not None and (flow.history.kernel(draft.key) or flow.can_spare(reserved)):
         flow.evaluate(draft)
 
 
@@ -100,14 +101,15 @@ def shape_dispatch(history: History, kernel: KernelView) -> Draft | None:
     return Draft(key, source, (kernel.key,), "tuner", title=title)
 
 
-def _trials(history: History, kernel: KernelView, settings: TuneSettings) -> int:
+def _trials(history: History, kernel: KernelView, settings: TuneSettings, reserved: int) -> int:
     """Return how many configurations this kernel may have tried, so that agents keep their part of the budget."""
     if history.evaluations_left is None:
         return settings.evaluations
     counted = [one for one in history.kernels if one.author_kind in {"agent", "tuner"}]
-    tuned = [one for one in counted if one.author_kind == "tuner" and one.parent_keys[:1] != (kernel.key,)]
-    most = int(settings.share * (history.evaluations_left + len(counted))) - len(tuned)
-    return max(0, min(settings.evaluations, most))
+    tuned = [one for one in counted if one.author_kind == "tuner"]
+    mine = sum(one.parent_keys[:1] == (kernel.key,) for one in tuned)
+    share = int(settings.share * (history.evaluations_left + len(counted))) - (len(tuned) - mine)
+    return max(0, min(settings.evaluations, share, mine + history.evaluations_left - reserved))
 
 
 def _best_by_case(winner: KernelView, trials: Sequence[KernelView]) -> dict[str, KernelView]:
