@@ -19,6 +19,7 @@ from optimizer.models import Evaluation, Kernel, Measurement
 from optimizer.queries.comparison import on_same_ground
 from optimizer.queries.kernel_resources import LABELS as RESOURCES
 from optimizer.queries.kernel_resources import changed_features, pairs_of, tidy
+from optimizer.queries.own_builds import with_own_build
 from runners.job import CaseResult, JobResult, KernelResources
 
 # Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.
@@ -77,7 +78,8 @@ def change_between(old: Kernel, new: Kernel) -> Change:
     """Return the change between two kernels, by their first evaluations."""
     was, now = _evaluation(old), _evaluation(new)
     before, after = (one.as_readable_result() if one else None for one in (was, now))
-    resources = _resources(before, after)
+    # Only for the figures: that two builds of this site are the same binary says nothing of what ran elsewhere.
+    resources = _resources(with_own_build(before, old.pk), with_own_build(after, new.pk))
     if before is None or after is None or was is None or now is None:
         return Change([], None, resources, why_not="One of the two has not been measured.")
     if not on_same_ground([old.run, new.run]):

@@ -12,6 +12,7 @@ from optimizer.access import access_kernel
 from optimizer.diffs.positions import first_parents
 from optimizer.diffs.rows import TextDiff, alone, compare
 from optimizer.models import AuthorKind, Kernel, User
+from optimizer.queries.own_builds import with_own_build
 
 SOURCE = "source"
 _PLACE = re.compile(r"(?:([0-9]{1,12})\.)?([0-9]{1,9})")
@@ -101,5 +102,5 @@ def sides_of(old: Kernel | None, new: Kernel, text: str = SOURCE, ignore_space: 
 def assemblies(kernel: Kernel) -> Mapping[str, str]:
     """Return the compiler's listings of a kernel by name."""
     evaluation = getattr(kernel, "evaluation", None)
-    result = evaluation.as_readable_result() if evaluation else None
+    result = with_own_build(evaluation.as_readable_result(), kernel.pk) if evaluation else None
     return result.build.assembly if result and result.build else {}

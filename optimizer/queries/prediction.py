@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 
 from optimizer.models import Evaluation, EvaluationStatus, Kernel, Run
 from optimizer.queries.device_time import on_the_same
+from optimizer.queries.own_builds import own_resources
 from optimizer.search.machinery.time_model import MOST, Prediction, TimeModel
 from runners.job import BuildReport, KernelResources
 from runners.static_features.figures import figures_of_build
@@ -88,8 +89,14 @@ def _fitted(found: QuerySet[Evaluation]) -> TimeModel | None:
     correct = found.filter(status=EvaluationStatus.CORRECT, unconfirmed=False).exclude(time_us=None)
     # Only the resources are read: results hold assembly too, which is long.
     newest = correct.order_by("-first_of__run", "-first_of__number")[:MOST]
-    rows = list(newest.values_list("result__build__kernels", "time_us"))
-    builds = [(figures_of_build(_report(kernels)), time_us) for kernels, time_us in reversed(rows) if time_us]
+    rows = list(newest.values_list("first_of_id", "result__build__kernels", "time_us"))
+    # What was measured elsewhere comes without a build.
+    own = own_resources([kernel for kernel, resources, _ in rows if kernel and not resources])
+    builds = [
+        (figures_of_build(_report(resources or own.get(kernel or 0))), time_us)
+        for kernel, resources, time_us in reversed(rows)
+        if time_us
+    ]
     return TimeModel.fit([figures for figures, _ in builds], [time_us for _, time_us in builds])
 
 

@@ -25,6 +25,7 @@ from optimizer.queries.compiled_ahead import compiled_of
 from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.earlier_tasks import earlier_tasks
 from optimizer.queries.guidance import guidance_views
+from optimizer.queries.own_builds import with_own_build
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
 from optimizer.runs.evidence import Evidence, evidence_of
@@ -159,7 +160,7 @@ def _finished_view(kernel_id: int, anchor: Anchor | None, is_out: bool) -> Kerne
 def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
     kernel = Kernel.objects.select_related("evaluation", "hypothesis").get(pk=kernel_id)
     evaluation: Evaluation | None = getattr(kernel, "evaluation", None)
-    result = _with_hot_loop(evaluation.as_result()) if evaluation else None
+    result = _with_hot_loop(with_own_build(evaluation.as_result(), kernel_id)) if evaluation else None
     parents = kernel.parent_links.order_by("rank").values_list("parent__key", flat=True)
     return KernelView(
         key=kernel.key,

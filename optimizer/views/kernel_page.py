@@ -22,6 +22,7 @@ from optimizer.queries.headline import stated_among
 from optimizer.queries.judged import as_judged
 from optimizer.queries.kernel_resources import feature_rows, resource_rows
 from optimizer.queries.memory import memory_text, too_large_text
+from optimizer.queries.own_builds import with_own_build
 from optimizer.queries.prediction import prediction_of
 from optimizer.queries.timing import (
     case_rows,
@@ -190,13 +191,16 @@ def _chosen(request: HttpRequest, run: Run, evaluations: Sequence[Evaluation]) -
 def _complete(evaluation: Evaluation | None, first: Evaluation | None) -> JobResult | None:
     """Return what an evaluation found, with the profile and the machine code of the first one where it has none.
 
-    A confirmation times a kernel again and profiles nothing.
+    A confirmation times a kernel again and profiles nothing. Where neither carries a build, this site's own counts.
     """
     result = evaluation.as_readable_result() if evaluation else None
-    if result is None or first is None or evaluation is first or (earlier := first.as_readable_result()) is None:
-        return result
-    build = result.build if result.build and result.build.assembly else earlier.build or result.build
-    return replace(result, build=build, profile=result.profile or earlier.profile)
+    if evaluation is None or result is None:
+        return None
+    earlier = first.as_readable_result() if first and evaluation is not first else None
+    if earlier is not None:
+        build = result.build if result.build and result.build.assembly else earlier.build or result.build
+        result = replace(result, build=build, profile=result.profile or earlier.profile)
+    return with_own_build(result, evaluation.kernel_id)
 
 
 def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
@@ -216,7 +220,7 @@ def _assembly(result: JobResult | None) -> list[tuple[str, str]]:
 def _parent_build(kernel: Kernel) -> BuildReport | None:
     """Return the build report of the kernel's base, or None."""
     base = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0).first()
-    result = base.as_readable_result() if base else None
+    result = with_own_build(base.as_readable_result(), base.kernel_id) if base else None
     return result.build if result else None
 
 
