@@ -82,6 +82,28 @@ def test_without_a_budget_of_device_time_nothing_is_kept_back() -> None:
     assert run.spent_evaluations == 4 and "used up" in run.stop_reason
 
 
+@pytest.mark.django_db
+def test_a_run_that_used_up_its_device_minutes_continues_with_more_of_them() -> None:
+    run = make_run(budget=Budget(device_minutes=0.2), settings={"sampler": "random"})
+    drive(run)
+    assert run.state == RunState.FINISHED
+    call_command("run", "--continue", run.pk, "--device-minutes", "0.5", stdout=io.StringIO())
+    run.refresh_from_db()
+    assert run.budget_device_minutes == 0.5 and not run.state_choice.is_terminal
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("options", "evaluations"),
+    [(["--device-minutes", "5"], None), (["--device-minutes", "5", "--evaluations", "7"], 7), ([], 40)],
+)
+def test_a_budget_of_device_minutes_replaces_the_strategys_own_number_of_evaluations(
+    options: list[str], evaluations: int | None
+) -> None:
+    call_command("run", "--problem", "softmax_rows", *options, stdout=io.StringIO())
+    assert Run.objects.get().budget_evaluations == evaluations
+
+
 # The plan and the queue
 
 

@@ -50,7 +50,8 @@ class Command(BaseCommand):
         what.add_argument("--problem", help="name of a problem")
         what.add_argument(
             "--continue", dest="run", type=int, metavar="RUN",
-            help="number of a run that used up its budget; --evaluations, --minutes and --usd replace its limits",
+            help="number of a run that used up its budget; --evaluations, --minutes, --device-minutes and --usd "
+            "replace its limits",
         )  # fmt: skip
         parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
         parser.add_argument(
@@ -61,7 +62,10 @@ class Command(BaseCommand):
             "--objective", default=Objective.DEVICE.value, choices=[one.value for one in Objective],
             help="time that speedups compare: device (default), or call, which includes the host",
         )  # fmt: skip
-        parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
+        parser.add_argument(
+            "--evaluations", type=int,
+            help="budget (default: the strategy's own, or with --device-minutes no limit)",
+        )  # fmt: skip
         parser.add_argument("--minutes", type=float, help="budget of active minutes")
         parser.add_argument(
             "--device-minutes", type=float, help="budget of device time, used on what is worth most"
@@ -98,7 +102,6 @@ class Command(BaseCommand):
         do_sync_targets()
         do_sync_notes()
         do_sync_shipped_problems()
-        evaluations = options["evaluations"] or STRATEGIES[options["strategy"]].default_evaluations
         target = Target.objects.filter(key=options["target"]).first()
         if target is None:
             known = ", ".join(Target.objects.values_list("key", flat=True))
@@ -113,9 +116,7 @@ class Command(BaseCommand):
             settings=_settings(options["set"]),
             providers=_providers(options["provider"], options["record"]),
             title=options["title"],
-            budget=Budget(
-                evaluations, options["minutes"], options["usd"], device_minutes=options["device_minutes"]
-            ),
+            budget=_budget(options),
             seed=options["seed"],
         )
         try:
@@ -127,7 +128,8 @@ class Command(BaseCommand):
         run = Run.objects.filter(pk=options["run"]).first()
         if run is None:
             raise CommandError(f"There is no run {options['run']}.")
-        given = {kind: options[kind] for kind in ("evaluations", "minutes", "usd") if options[kind] is not None}
+        kinds = ("evaluations", "minutes", "usd", "device_minutes")
+        given = {kind: options[kind] for kind in kinds if options[kind] is not None}
         try:
             return do_continue_run(None, run, replace(budget_of(run), **given))
         except RunTransitionError as error:
@@ -162,6 +164,15 @@ class Command(BaseCommand):
     def _warn_without_worker(self, run: Run) -> None:
         if absence := absence_of_runners(run.target.key, run.dispatcher):
             self.stderr.write(f"{absence}\nOr start everything on this machine: {settings.SITE_COMMAND} up")
+
+
+def _budget(options: dict[str, Any]) -> Budget:
+    """Return the budget of a new run."""
+    device_minutes = options["device_minutes"]
+    # A strategy's own number of evaluations would end a run of cheap ones long before its device minutes are used.
+    usual = STRATEGIES[options["strategy"]].default_evaluations if device_minutes is None else None
+    evaluations = options["evaluations"] or usual
+    return Budget(evaluations, options["minutes"], options["usd"], device_minutes=device_minutes)
 
 
 def _faults(error: ValidationError) -> str:
