@@ -15,7 +15,7 @@ from optimizer.actions.job import do_finish_job, do_let_go, do_refuse_job, do_st
 from optimizer.models import Job, JobState, Runner, Target
 from optimizer.runs.dispatch import checked_spec
 from optimizer.text.storable import storable
-from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
+from runners.dispatch.spool import Slip, Spool, SpoolDispatcher, Turn
 from runners.job import Effort, JobResult, Status
 from runners.job_source import Receipt, RunnerCard
 from runners.signing.envelope import EnvelopeError, StrangerError
@@ -131,7 +131,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
             do_refuse_job(claimed.job_id, claimed.fence, str(error), elsewhere=isinstance(error, StrangerError))
             continue
         try:
-            spool.offer(Slip(claimed.job_id, claimed.fence), spec)
+            spool.offer(Slip(claimed.job_id, claimed.fence), spec, _turn(claimed.job_id))
         except Exception as error:
             queue.unclaim(claimed.job_id, claimed.fence, str(error))
             raise
@@ -139,6 +139,12 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
         do_start_job(claimed.job_id, claimed.fence)
         exported += 1
     return exported
+
+
+def _turn(job_id: int) -> Turn | None:
+    """Return the job's place in the queue: a worker takes any number of jobs from a spool in the order of the queue."""
+    job = Job.objects.filter(pk=job_id).only("priority", "place").first()
+    return None if job is None else Turn(job.priority, job.turn)
 
 
 def _register_runners(spool: Spool) -> None:

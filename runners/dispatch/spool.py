@@ -1,6 +1,6 @@
 """Exchange jobs as files in a directory, for machines without a network and for Slurm. Standard library only.
 
-    jobs/      waiting        <job>.<fence>.json, a JobSpec
+    jobs/      waiting        <job>.<fence>.json, a JobSpec, and <job>.<fence>.turn, its turn
     claimed/   being worked   the same file; its modification time is the worker's heartbeat
     results/   finished       the same name, a JobResult
     done/      taken in       results that the optimizer has read
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from runners import wire
 from runners.dispatch.base import Dispatcher
@@ -96,6 +96,13 @@ class Slip:
             return None
         job_id, fence, _ = name.split(".")
         return cls(int(job_id), int(fence))
+
+
+class Turn(NamedTuple):
+    """Say when a job's turn is: that of the lowest priority number first, then that of the lowest place."""
+
+    priority: int
+    place: int
 
 
 class SpoolDispatcher(Dispatcher):
@@ -165,21 +172,24 @@ class Spool:
             return read_public_key(text) == public
         return False
 
-    def offer(self, slip: Slip, spec: JobSpec) -> None:
+    def offer(self, slip: Slip, spec: JobSpec, turn: Turn | None = None) -> None:
         """Put a job there, once: a job that is anywhere in the spool already is left as it is.
 
         Raises SpoolError, for example on a full disk; nothing half-written stays.
         """
-        if not any(os.path.lexists(self.root / folder / slip.name) for folder in KNOWING):
-            self._write_signed("jobs", slip.name, wire.dumps(spec))
+        if any(os.path.lexists(self.root / folder / slip.name) for folder in KNOWING):
+            return
+        # The turn comes first, or a worker could see the job without it.
+        if turn is not None:
+            self._write_signed("jobs", _turn_name(slip), f"{turn.priority} {turn.place}")
+        self._write_signed("jobs", slip.name, wire.dumps(spec))
 
     def take(self, target: str | None = None) -> tuple[Slip, JobSpec] | None:
-        """Claim the oldest job (of that target), or None.
+        """Claim the job whose turn it is (of that target), or None.
 
         A file that is no job is moved to refused/, and a job of a site that is not trusted is left alone.
         """
-        # The oldest first: slips are sorted by job number.
-        for slip in self._slips("jobs"):
+        for slip in sorted(self._slips("jobs"), key=self._turn_of):
             try:
                 spec = self._spec("jobs", slip)
             except StrangerError:
@@ -202,12 +212,12 @@ class Spool:
     def deliver(self, slip: Slip, result: JobResult) -> None:
         """Put the result there, then drop the claim. Raises SpoolError; repeating is safe."""
         self._write_signed("results", slip.name, wire.dumps(result))
-        self._drop("claimed", slip)
+        self._drop("claimed", slip.name)
 
     def let_go(self, slip: Slip) -> None:
         """Release a claim whose worker has stopped: drop a cancelled job, count any other as lost once more."""
         if self._is_cancelled(slip):
-            self._drop("claimed", slip)
+            self._drop("claimed", slip.name)
         else:
             self._lose(slip)
 
@@ -274,8 +284,9 @@ class Spool:
 
     def forget(self, slip: Slip) -> None:
         """Drop the marks of a job that nobody asks about any more."""
-        self._drop("cancel", slip)
-        self._drop("lost", slip)
+        self._drop("cancel", slip.name)
+        self._drop("lost", slip.name)
+        self._drop("jobs", _turn_name(slip))
 
     def holds(self, slip: Slip) -> bool:
         """Return whether the job still waits or is worked on here."""
@@ -305,6 +316,15 @@ class Spool:
             except (*UNREADABLE, StrangerError, OSError):
                 continue
             yield card, seen
+
+    def _turn_of(self, slip: Slip) -> Turn:
+        """Return a job's turn as its site has signed it, or else by its number: the oldest job goes first."""
+        try:
+            text = self._read_signed("jobs", _turn_name(slip), MOST_CARD_BYTES)
+            priority, place = map(int, text.split())
+        except (*UNREADABLE, StrangerError, ValueError):
+            return Turn(0, slip.job_id)
+        return Turn(priority, place)
 
     def _claim(self, slip: Slip) -> bool:
         """Claim a job. The heartbeat comes before the move, or another worker could return the claim for its old
@@ -391,11 +411,11 @@ class Spool:
             raise SpoolError(f"{self.root / source / name}: {error.strerror}") from error
         return True
 
-    def _drop(self, folder: str, slip: Slip) -> None:
+    def _drop(self, folder: str, name: str) -> None:
         try:
-            (self.root / folder / slip.name).unlink(missing_ok=True)
+            (self.root / folder / name).unlink(missing_ok=True)
         except OSError as error:
-            raise SpoolError(f"{self.root / folder / slip.name}: {error.strerror}") from error
+            raise SpoolError(f"{self.root / folder / name}: {error.strerror}") from error
 
     def _write_signed(self, folder: str, name: str, text: str) -> None:
         sealed = envelope.sealed(self.keyring.secret(SIGNERS[folder]), _purpose(folder, name), text.encode())
@@ -436,6 +456,10 @@ def _purpose(folder: str, name: str) -> str:
 
 def _card_name(worker: str) -> str:
     return re.sub(r"[^\w.-]", "_", worker)[:100]
+
+
+def _turn_name(slip: Slip) -> str:
+    return slip.name.replace(".json", ".turn")
 
 
 def _reason_name(slip: Slip) -> str:

@@ -23,7 +23,7 @@ class SpoolSource:
         self._card: RunnerCard | None = None
 
     def claim(self, queue: str, worker: str) -> Claim | None:
-        """Claim the oldest waiting job of our target, after putting back what others abandoned."""
+        """Claim the waiting job of our target whose turn it is, after putting back what others abandoned."""
         self.spool.put_back_abandoned()
         taken = self.spool.take(self.target)
         if taken is None:

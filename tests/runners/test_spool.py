@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runners import wire
-from runners.dispatch.spool import ABANDONED_AFTER_S, MOST_LOST, Slip, Spool, SpoolError
+from runners.dispatch.spool import ABANDONED_AFTER_S, MOST_LOST, Slip, Spool, SpoolError, Turn
 from runners.dispatch.spool_source import SpoolSource
 from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Status
 from runners.job_source import Beat, RunnerCard
@@ -92,6 +92,26 @@ def test_many_workers_share_the_jobs_and_no_job_is_done_twice(spool: Spool) -> N
         thread.join()
     assert sorted(done) == sorted(f"evaluation-{number}" for number in range(60))
     assert len(list(spool.results())) == 60
+
+
+def test_jobs_are_taken_in_turn_and_those_of_no_readable_turn_by_their_number(spool: Spool) -> None:
+    for number, turn in ((1, Turn(0, 4)), (2, None), (3, None), (5, Turn(-10, 9)), (6, Turn(0, 1))):
+        spool.offer(Slip(number, 1), spec(number), turn)
+    (spool.root / "jobs" / "3.1.turn").write_text("0 0")  # nobody has signed it
+    put(spool, "jobs", "2.1.turn", "soon please")
+    taken = []
+    while found := spool.take():
+        taken.append(found[0].job_id)
+    assert taken == [5, 6, 2, 3, 1]
+
+
+def test_a_job_that_is_given_back_keeps_its_turn(spool: Spool) -> None:
+    spool.offer(Slip(1, 1), spec(1), Turn(0, 8))
+    spool.offer(Slip(2, 1), spec(2), Turn(0, 7))
+    for _ in range(2):
+        taken = spool.take()
+        assert taken is not None and taken[0] == Slip(2, 1)
+        spool.give_back(taken[0])
 
 
 def test_a_claim_of_an_old_job_is_young_from_its_first_moment(spool: Spool) -> None:

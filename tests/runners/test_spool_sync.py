@@ -71,6 +71,32 @@ def test_a_round_trip_stores_every_result(run: Run, spool: Spool, cpu: Target) -
     assert set(Evaluation.objects.values_list("status", flat=True)) == {EvaluationStatus.CORRECT}
 
 
+def test_exported_jobs_are_taken_in_the_order_of_the_queue_and_not_of_their_numbers(
+    run: Run, spool: Spool, cpu: Target
+) -> None:
+    advance(make_run(dispatcher="spool").pk)
+    first, *others = Job.objects.order_by("pk").values_list("pk", flat=True)
+    assert len(others) > 1
+    # The run's jobs have exchanged their places, and the second one confirms a leader.
+    for pk, place in zip(others, reversed(others), strict=True):
+        Job.objects.filter(pk=pk).update(place=place)
+    Job.objects.filter(pk=others[0]).update(priority=-10)
+    do_sync_spool(spool, cpu)
+    taken = []
+    while found := spool.take("cpu"):
+        taken.append(found[0].job_id)
+    assert taken == [others[0], first, *reversed(others[1:])]
+
+
+def test_what_says_the_order_of_exported_jobs_is_gone_with_them(run: Run, spool: Spool, cpu: Target) -> None:
+    do_sync_spool(spool, cpu)
+    assert list((spool.root / "jobs").glob("*.turn"))
+    work(spool)
+    do_sync_spool(spool, cpu)
+    left = {slip.split(".")[0] for slip in (path.name for path in (spool.root / "jobs").glob("*.turn"))}
+    assert left == {str(pk) for pk in Job.objects.filter(state=JobState.RUNNING).values_list("pk", flat=True)}
+
+
 def test_the_same_result_twice_counts_once(run: Run, spool: Spool, cpu: Target) -> None:
     do_sync_spool(spool, cpu)
     work(spool)
