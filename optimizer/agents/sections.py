@@ -124,7 +124,7 @@ def _why(result: JobResult | None) -> str:
 def outcome(kernel: KernelView, delimiters: Delimiters) -> str:
     """Return the times per case, or why it failed with the tool's output."""
     if not kernel.finished:
-        return "Not evaluated yet."
+        return f"Not evaluated yet. {kernel.predicted}".rstrip()
     if kernel.correct:
         if kernel.time_us is None:
             return (

@@ -19,7 +19,7 @@ from optimizer.llm.port import CompletionRequest
 from optimizer.llm.tool_messages import text_messages
 from optimizer.models import CallState, Finding, LlmCall, Provider, Run
 from optimizer.queries.earlier_runs import of_the_same_kind
-from optimizer.runs.history import findings_for, history_of
+from optimizer.runs.history import findings_for, told_history_of
 from optimizer.runs.locking import lock_run
 from optimizer.runs.strategies import settings_of
 from optimizer.search.base import Ask
@@ -93,7 +93,7 @@ def _build(call: LlmCall) -> None:
     # Read history and knowledge under the run's lock, so that the prompt shows one consistent state.
     with transaction.atomic():
         run = lock_run(call.run_id)
-        history = history_of(run)
+        history = told_history_of(run)
         knowledge = knowledge_of(run)
     ask = Ask(call.key, call.role, call.context, call.answer_schema)
     prompt = build_prompt(ask, history, knowledge, delimiters=Delimiters(mark_of(run)))

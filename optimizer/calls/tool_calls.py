@@ -33,15 +33,16 @@ from optimizer.calls.conversation import (
 )
 from optimizer.calls.lifecycle import PAID_COLUMNS, do_book, do_end_call
 from optimizer.calls.prepare import basis_of, knowledge_of, mark_of
-from optimizer.calls.tool_jobs import queue_tool_job
+from optimizer.calls.tool_jobs import queue_tool_job, working_base_of
 from optimizer.enqueue import enqueue_call, enqueue_run
 from optimizer.events.payloads import ToolCalled, ToolEnded
 from optimizer.events.record import record
 from optimizer.llm.port import RequestedTool
 from optimizer.models import CallState, CallTurn, Job, JobState, LlmCall, Run, ToolCall, ToolState, User
 from optimizer.models.choices import OPEN_CALL_STATES, OPEN_TOOL_STATES
+from optimizer.queries.prediction import prediction_of_build
 from optimizer.runs.evaluation import device_s
-from optimizer.runs.history import history_of
+from optimizer.runs.history import told_history_of
 from optimizer.text.storable import storable, storable_text
 from optimizer.tools import results
 from optimizer.tools.answers import answer
@@ -118,7 +119,7 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
     # Output of compilers and kernels is data, also where it is phrased as an instruction.
     base = _name_of(call.summary.get(AGAINST))
-    said = storable_text(results.in_words(tool, result, base))
+    said = storable_text(results.in_words(tool, result, base, _predicted(run, call, tool, result)))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
     summary = call.summary | {"headline": results.headline(tool, result, base), "status": result.status.value}
     spent_s = device_s(result) if state == ToolState.DONE and tool.effort != Effort.BUILD else 0.0
@@ -132,6 +133,14 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
         _start_waiting(run, question, call.turn)
     _go_on_when_done(question)
     enqueue_run(run.pk)
+
+
+def _predicted(run: Run, call: ToolCall, tool: Tool, result: JobResult) -> str:
+    """Return what a kernel that was only built is expected to take, empty where nothing is known."""
+    if tool.effort != Effort.BUILD or result.status != Status.CORRECT:
+        return ""
+    found = prediction_of_build(run, result.build, working_base_of(run, call.turn.call))
+    return found.in_words(results.BASE) if found else ""
 
 
 def do_cancel_tool_calls(run: Run) -> None:
@@ -285,7 +294,7 @@ def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> 
             "Nothing was submitted: an earlier call of this answer names a kernel that cannot be read, so it is "
             "unclear which one you mean. Submit the complete file, or mend that call first."
         )
-    history, knowledge = history_of(desk.run), knowledge_of(desk.run)
+    history, knowledge = told_history_of(desk.run), knowledge_of(desk.run)
     text = answer(tool.name, arguments, history, knowledge, Delimiters(mark_of(desk.run)))
     row.mark_ended(ToolState.DONE, storable_text(text), summary=row.summary)
 

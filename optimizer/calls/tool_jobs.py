@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimizer.models import EvaluationStatus, Job, LlmCall, Run, ToolCall
+from optimizer.models import EvaluationStatus, Job, Kernel, LlmCall, Run, ToolCall
 from optimizer.runs.dispatch import store_job
 from optimizer.tools.catalogue import Tool
 from runners.dispatch import DISPATCHERS
@@ -60,6 +60,11 @@ def _base_of(run: Run, call: LlmCall, tool: Tool) -> Source | None:
     """Return the kernel that the question is to improve, or None where it fails and cannot be timed alongside."""
     if tool.effort != Effort.QUICK:
         return None
-    named = [str(call.context[name]) for name in ("base", "node") if name in call.context]
-    base = run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()
+    base = working_base_of(run, call)
     return base.as_source() if base else None
+
+
+def working_base_of(run: Run, call: LlmCall) -> Kernel | None:
+    """Return the kernel that a question is to improve, None where it has none that works."""
+    named = [str(call.context[name]) for name in ("base", "node") if name in call.context]
+    return run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,11 @@ def changed_features(old: Mapping[str, float], new: Mapping[str, float]) -> dict
 def _alike(one: float, other: float) -> bool:
     # Ratios of counts differ in their last digits only.
     return abs(one - other) <= 1e-6 * max(abs(one), abs(other), 1e-12)
+
+
+def spilled_registers(kernels: Iterable[KernelResources]) -> int:
+    """Return how many vector registers device kernels spill. NVIDIA's compiler tells bytes, of which each has four."""
+    return sum((one.vgpr_spills or 0) + (one.spill_store_bytes or 0) // 4 for one in kernels)
 
 
 def pairs_of(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from optimizer.models import Evaluation, EvaluationStatus, Kernel, Run
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
 from optimizer.queries.device_time import on_the_same
+from optimizer.queries.kernel_resources import spilled_registers
 from optimizer.queries.own_builds import own_resources
 from optimizer.search.machinery.time_model import MOST, Prediction, TimeModel
 from runners.job import BuildReport, KernelResources
@@ -54,19 +55,46 @@ class KernelPrediction:
         ratio = self.predicted.time_us / self.parent_us
         return ratio if ratio >= WARN_RATIO and self.predicted.low_us > self.parent_us else None
 
+    def in_words(self, parent: str = "its parent") -> str:
+        """Return what agents are told of a kernel that is not measured yet. `parent` names what it is compared with."""
+        spills = f" (spills {self.spills} registers)" if self.spills else ""
+        head = f"Predicted {self.slower:.1f}× slower than {parent}{spills}" if self.slower else "Predicted"
+        one = self.predicted
+        return (
+            f"{head}: {one.time_us:.2f} µs (80 % interval {one.low_us:.2f} to {one.high_us:.2f} µs), from its machine "
+            f"code and {one.measured} measured kernels. A prediction is never a verdict."
+        )
+
 
 def prediction_of(kernel: Kernel) -> KernelPrediction | None:
     """Return the prediction for a kernel; None before it was built, without figures, or with too few measured."""
     report = _newest_build(kernel)
-    figures = figures_of_build(report)
-    if not figures or report is None:
+    model = _model_before(kernel) if figures_of_build(report) else None
+    return _predicted(model, report, _time_of(kernel), _parent_time(kernel))
+
+
+def predictions_of_open(run: Run) -> dict[str, KernelPrediction]:
+    """Return by key what the run's kernels that are not measured yet are expected to take, as far as it is known."""
+    ended = [state.value for state in EvaluationState if state.is_terminal]
+    reports = {kernel: _newest_build(kernel) for kernel in run.kernels.exclude(evaluation__state__in=ended)}
+    model = model_of(run) if any(map(figures_of_build, reports.values())) else None
+    found = {one.key: _predicted(model, report, None, _parent_time(one)) for one, report in reports.items()}
+    return {key: one for key, one in found.items() if one is not None}
+
+
+def prediction_of_build(run: Run, report: BuildReport | None, base: Kernel | None) -> KernelPrediction | None:
+    """Return the prediction for a build that is no kernel of the run yet, beside the kernel that it shall improve."""
+    model = model_of(run) if figures_of_build(report) else None
+    return _predicted(model, report, None, _time_of(base) if base else None)
+
+
+def _predicted(
+    model: TimeModel | None, report: BuildReport | None, measured_us: float | None, parent_us: float | None
+) -> KernelPrediction | None:
+    predicted = model.predict(figures_of_build(report)) if model else None
+    if predicted is None or report is None:
         return None
-    model = _model_before(kernel)
-    predicted = model.predict(figures) if model else None
-    if predicted is None:
-        return None
-    spills = sum(one.vgpr_spills or 0 for one in report.kernels)
-    return KernelPrediction(predicted, _time_of(kernel), _parent_time(kernel), spills)
+    return KernelPrediction(predicted, measured_us, parent_us, spilled_registers(report.kernels))
 
 
 def model_of(run: Run) -> TimeModel | None:

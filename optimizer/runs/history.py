@@ -26,6 +26,7 @@ from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.earlier_tasks import earlier_tasks
 from optimizer.queries.guidance import guidance_views
 from optimizer.queries.own_builds import with_own_build
+from optimizer.queries.prediction import predictions_of_open
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
 from optimizer.runs.evidence import Evidence, evidence_of
@@ -63,6 +64,15 @@ def history_of(run: Run) -> History:
         compiled=compiled_of(run),
         earlier=earlier_tasks(run) if strategy_of(run).uses_earlier else (),
     )
+
+
+def told_history_of(run: Run) -> History:
+    """Return the snapshot as agents are told it: kernels that are not measured yet carry what their code predicts."""
+    history = history_of(run)
+    if all(kernel.finished for kernel in history.kernels):
+        return history
+    found = {key: one.in_words() for key, one in predictions_of_open(run).items()}
+    return replace(history, kernels=[replace(one, predicted=found.get(one.key, "")) for one in history.kernels])
 
 
 def kernel_views(run: Run) -> list[KernelView]:

@@ -102,7 +102,9 @@ class KernelView:
     is known to be correct, and permanently where its claim was not confirmed or was refuted. Both are speedups over
     the baseline that was timed alongside, converted back to time (see `optimizer.runs.drift`). `bound_us` is the same
     for the lower end of the speedup's interval: the time that is shown and that ranks. `beaten_by` holds the keys of
-    kernels that were proven faster in a direct comparison. `finished` means that the evaluation has ended.
+    kernels that were proven faster in a direct comparison. `finished` means that the evaluation has ended. `predicted`
+    says in words what an unfinished kernel is expected to take; only prompts have it, and it is empty where nothing is
+    known.
     """
 
     key: str
@@ -121,6 +123,7 @@ class KernelView:
     meta: Mapping[str, Any] = field(default_factory=dict)
     bound_us: float | None = None
     beaten_by: frozenset[str] = frozenset()
+    predicted: str = ""
 
     @property
     def ranking_us(self) -> float:

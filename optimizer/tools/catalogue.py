@@ -143,7 +143,8 @@ TOOLS: dict[str, Tool] = {
     for tool in (
         Tool(
             "build",
-            "Compile a kernel for the target. Returns compiler messages, registers, spills, shared memory, occupancy. "
+            "Compile a kernel for the target. Returns compiler messages, registers, spills, shared memory, occupancy, "
+            "and a predicted time once enough kernels are measured. "
             "A HIP or CUDA kernel whose device is elsewhere also runs on the smallest cases, in emulation on the CPU.",
             KernelArguments,
             Effort.BUILD,

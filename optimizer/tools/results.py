@@ -17,12 +17,15 @@ MOST_CASES = 40
 BASE = "the base"
 
 
-def in_words(tool: Tool, result: JobResult, base: str = BASE) -> str:
-    """Return the whole result. `base` names the kernel that it was timed in turns with."""
+def in_words(tool: Tool, result: JobResult, base: str = BASE, predicted: str = "") -> str:
+    """Return the whole result. `base` names the kernel that it was timed in turns with.
+
+    `predicted` says what a kernel that was not timed is expected to take.
+    """
     if result.status == Status.INFRA_ERROR:
         reason = "; ".join(result.reasons)
         return f"The machine failed, which says nothing about the kernel: {reason}"
-    parts = [_build(result), _verdict(tool, result), *_cases(result, base), *_speedups(result, base)]
+    parts = [_build(result), predicted, _verdict(tool, result), *_cases(result, base), *_speedups(result, base)]
     if tool.profile:
         parts.append(sections.profile(result) or "The profiler saw nothing.")
     return "\n".join(part for part in parts if part)

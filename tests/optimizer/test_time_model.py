@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from django.test import Client
 
-from optimizer.models import Evaluation, EvaluationStatus, Kernel, Run
+from optimizer.agents import sections
+from optimizer.agents.delimiters import Delimiters
+from optimizer.calls.tool_calls import do_finish_tool_call
+from optimizer.models import CallTurn, Evaluation, EvaluationStatus, Kernel, Run, ToolCall
 from optimizer.queries.kernel_resources import changed_features, feature_rows
 from optimizer.queries.prediction import prediction_of
+from optimizer.runs.history import told_history_of
 from optimizer.search.machinery.time_model import FEWEST, TimeModel
 from optimizer.search.samplers import SAMPLERS, Trial
 from optimizer.search.samplers.guesses import with_guesses
 from optimizer.search.samplers.static import StaticTable
 from optimizer.search.space import Key, Space
-from runners.job import BuildReport, KernelResources
+from runners.job import BuildReport, JobResult, KernelResources, Status
 from runners.static_features.cost import descriptors
 from runners.wire import to_plain
-from tests.factories import make_kernel, make_run, make_team, make_user
+from tests.factories import make_kernel, make_question, make_run, make_team, make_user
 
 BLOCKS = [16, 32, 48, 64, 80, 96, 112, 128]
 TILES = [1, 2, 3, 4, 5, 6]
@@ -149,6 +154,51 @@ def measured(run: Run, spills: float, time_us: float | None, parent: Kernel | No
         state="done", status=EvaluationStatus.CORRECT, time_us=time_us, result=result,
     )  # fmt: skip
     return kernel
+
+
+def build_of(spills: int, *, nvidia: bool = False) -> JobResult:
+    """Return what building a kernel that spills so many registers finds."""
+    features = {key: value for key, value in figures(spills).items() if key != "occupancy"}
+    told: dict[str, Any] = {"extra": {"spill_store_bytes": 4 * spills}} if nvidia else {"vgpr_spills": spills}
+    kernels = [KernelResources("k", occupancy=4, features=features, **told)]
+    return JobResult("1", Status.CORRECT, build=BuildReport(True, 1.0, False, "", kernels=kernels))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("nvidia", [False, True])
+def test_the_tool_build_warns_an_agent_of_a_kernel_that_will_be_slower_than_its_base(nvidia: bool) -> None:
+    run = make_run(make_team())
+    kernels = [measured(run, spills, 5 + spills / 2) for spills in (0, 4, 10, 20, 30, 40, 50)]
+    turn = CallTurn.objects.create(call=make_question(kernels[0]), number=1)
+    slow, fast = (ToolCall.objects.create(turn=turn, run=run, number=n, name="build") for n in (1, 2))
+    do_finish_tool_call(run, slow, build_of(45, nvidia=nvidia))
+    do_finish_tool_call(run, fast, build_of(0, nvidia=nvidia))
+    assert "slower than the base (spills 45 registers): " in slow.result_text
+    assert "Predicted: " in fast.result_text and "slower" not in fast.result_text
+    assert "45 spilled registers" in slow.summary["headline"]
+
+
+@pytest.mark.django_db
+def test_the_tool_build_predicts_nothing_before_enough_kernels_are_measured() -> None:
+    run = make_run(make_team())
+    turn = CallTurn.objects.create(call=make_question(measured(run, 0, 5.0)), number=1)
+    call = ToolCall.objects.create(turn=turn, run=run, number=1, name="build")
+    do_finish_tool_call(run, call, build_of(45))
+    assert "Built in" in call.result_text and "redicted" not in call.result_text
+
+
+@pytest.mark.django_db
+def test_a_prompt_tells_what_a_kernel_that_is_not_measured_yet_is_expected_to_take() -> None:
+    run = make_run(make_team())
+    kernels = [measured(run, spills, 5 + spills / 2) for spills in (0, 4, 10, 20, 30, 40, 50)]
+    late = measured(run, 45, None, parent=kernels[0])
+    Evaluation.objects.create(kernel=late, target=run.target, first_of=late, effort="full", state="queued")
+    history = told_history_of(run)
+    view, other = history.kernel(late.key), history.kernel(kernels[0].key)
+    assert view is not None and other is not None
+    text = sections.kernel(view, history, Delimiters("mark"), "Kernel")
+    assert "Not evaluated yet. Predicted" in text and "slower than its parent (spills 45 registers): " in text
+    assert "redicted" not in sections.kernel(other, history, Delimiters("mark"), "Kernel")
 
 
 @pytest.mark.django_db
