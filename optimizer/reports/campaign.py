@@ -9,7 +9,7 @@ import math
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from statistics import fmean
@@ -57,7 +57,7 @@ def _packed_rows(campaign: Campaign, results: Results) -> bytes:
     """Return the lines of all runs, compressed for the cache: thousands of them are a megabyte."""
     # Python's writer of indented JSON takes three times as long, which thousands of runs would show.
     compact = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)
-    rows = (_row(cell, baseline) for cell in results.cells for baseline in campaign.baselines)
+    rows = _rows(results)
     return zlib.compress(",\n".join(f"    {compact.encode(row)}" for row in rows).encode(), level=1)
 
 
@@ -108,10 +108,8 @@ def csv_report(campaign: Campaign) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    for cell in results.cells:
-        for baseline in campaign.baselines:
-            row = _row(cell, baseline)
-            writer.writerow([csv_cell(row[name]) for name in COLUMNS])
+    for row in _rows(results):
+        writer.writerow([csv_cell(row[name]) for name in COLUMNS])
     return text.getvalue()
 
 
@@ -338,11 +336,19 @@ def _cost(one: Costs) -> dict[str, Any]:
     }
 
 
-def _row(cell: CellResult, baseline: str) -> dict[str, Any]:
+def _rows(results: Results) -> Iterator[dict[str, Any]]:
+    """Yield a row for each run and baseline."""
+    names = {one.pk: one.name for one in results.configurations}
+    for cell in results.cells:
+        for baseline in results.campaign.baselines:
+            yield _row(cell, names[cell.configuration], baseline)
+
+
+def _row(cell: CellResult, configuration: str, baseline: str) -> dict[str, Any]:
     timed = cell.timed.get(baseline) if cell.is_settled else None
     return {
         "problem": cell.name,
-        "configuration": cell.configuration,
+        "configuration": configuration,
         "seed": cell.seed,
         "outcome": cell.outcome,
         "why": cell.why,

@@ -219,6 +219,9 @@ def test_csv_has_one_line_for_each_run_and_no_formula(done: Campaign) -> None:
     rows = list(csv.DictReader(io.StringIO(reports.csv_report(done))))
     assert len(rows) == done.cells.count() == 4
     assert {row["outcome"] for row in rows} == {"settled"}
+    assert [row["configuration"] for row in rows].count("<b>more</b>") == 2
+    # A name that begins as a formula is led by an apostrophe, as in every cell.
+    assert [row["configuration"] for row in rows].count("'=1+1") == 2
     assert not any(value.startswith("=") for row in rows for value in row.values())
 
 
@@ -229,6 +232,8 @@ def test_json_says_what_the_page_says(done: Campaign) -> None:
     assert against["configurations"][0]["success"]["value"] == 1.0
     assert against["comparisons"][0]["words"] == "No difference shown."
     assert data["unusable"] == [{"name": "level1/9_Gone", "complaint": "no class Model"}]
+    named = {one["name"] for one in data["configurations"]}
+    assert {row["configuration"] for row in data["runs"]} == named
 
 
 def test_the_runs_of_an_ended_campaign_are_read_once_for_json(
