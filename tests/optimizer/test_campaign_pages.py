@@ -21,6 +21,7 @@ from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
 from optimizer.queries import campaign_overview
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.suites import Subset, UnknownNameError, chosen
+from optimizer.reports import benchmark_forms
 from optimizer.reports import campaign as reports
 from optimizer.search import STRATEGIES
 from optimizer.search.ablations import SETS
@@ -247,7 +248,7 @@ def test_the_runs_of_an_ended_campaign_are_read_once_for_json(
 
 
 def test_kernelbench_results_have_the_fields_that_its_analysis_reads(done: Campaign) -> None:
-    files = json.loads(reports.kernelbench_report(done))["files"]
+    files = json.loads(benchmark_forms.kernelbench_report(done))["files"]
     results = files["runs/b_more_b-level1/eval_results.json"]
     assert sorted(results) == ["1", "2"]
     (sample,) = results["1"]
@@ -263,7 +264,7 @@ def test_kernelbench_results_have_the_fields_that_its_analysis_reads(done: Campa
 
 
 def test_kernelbench_com_board_counts_valid_passes(done: Campaign) -> None:
-    board = json.loads(reports.kernelbench_com_report(done))
+    board = json.loads(benchmark_forms.kernelbench_com_report(done))
     assert board["schema_version"] == 2
     assert [model["valid_pass_count"] for model in board["models"]] == [2, 2]
 
