@@ -6,11 +6,11 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from optimizer.models import Campaign, Evaluation, EvaluationStatus
+from optimizer.models import Campaign, Evaluation, EvaluationPurpose, EvaluationState, EvaluationStatus
 from optimizer.queries.campaign_results import CellResult, Results, results_of
 
 _NUMBERED = re.compile(r"(?:.*/)?level(\d+)/(\d+)_[^/]*$")
@@ -20,49 +20,50 @@ def kernelbench_report(campaign: Campaign) -> str:
     """Return KernelBench's `eval_results.json` and baseline timings, as one JSON object by file path.
 
     `FILE.json` of each entry is what `scripts/benchmark_eval_analysis.py` reads; a seed is a sample. Times are in
-    milliseconds, as there. Problems without a KernelBench number are left out and listed.
+    milliseconds, as there. Problems without a KernelBench number are left out and listed, and so is by baseline what
+    has a result and no baseline time.
     """
     results = results_of(campaign)
-    built = _built_runs(results)
-    files: dict[str, Any] = {}
-    left_out: set[str] = set()
-    baselines: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for cell in sorted(results.cells, key=lambda cell: cell.seed):
-        place = _NUMBERED.match(cell.name)
-        if place is None:
-            left_out.add(cell.name)
-            continue
-        if not math.isfinite(cell.score(campaign.baselines[0])):
-            continue
-        level, problem = place.groups()
-        name = next(one.name for one in results.configurations if one.pk == cell.configuration)
-        path = f"runs/{_file_name(name)}-level{level}/eval_results.json"
-        samples = files.setdefault(path, {}).setdefault(problem, [])
-        samples.append(_sample(cell, results.seeds.index(cell.seed), campaign.baselines[0], cell.run in built))
-        for baseline, timed in cell.timed.items():
-            if timed.is_correct and timed.time_us and timed.speedup:
-                file_name = cell.name.rpartition("/")[2] + ".py"
-                baselines[baseline, f"level{level}", file_name].append(timed.time_us * timed.speedup / 1e3)
-    for (baseline, level, file_name), times_ms in baselines.items():
-        timing = files.setdefault(f"results/timing/{campaign.target.key}/{baseline}.json", {}).setdefault(level, {})
-        timing[file_name] = {"mean": fmean(times_ms), "min": min(times_ms), "max": max(times_ms),
-                             "num_trials": len(times_ms), "hardware": campaign.target.title}  # fmt: skip
-    return json.dumps({"files": files, "left_out": sorted(left_out)}, indent=2)
+    places = {cell.name: place.groups() for cell in results.cells if (place := _NUMBERED.match(cell.name))}
+    counted = [
+        cell for cell in results.cells if cell.name in places and math.isfinite(cell.score(campaign.baselines[0]))
+    ]
+    # The analysis pairs results and baselines by their positions, so both are in the order of the numbers.
+    counted.sort(key=lambda cell: (*map(int, places[cell.name]), cell.seed))
+    files: dict[str, Any] = _result_files(results, counted, places)
+    without: dict[str, list[str]] = {}
+    for baseline, times_ms in _baseline_times_ms(results, counted).items():
+        timing: dict[str, dict[str, Any]] = {}
+        for problem, name in {cell.problem: cell.name for cell in counted}.items():
+            if problem not in times_ms:
+                without.setdefault(baseline, []).append(name)
+                continue
+            level, file_name = f"level{places[name][0]}", name.rpartition("/")[2] + ".py"
+            timing.setdefault(level, {})[file_name] = _timing(campaign, times_ms[problem])
+        if timing:
+            files[f"results/timing/{campaign.target.key}/{baseline}.json"] = timing
+    left_out = sorted({cell.name for cell in results.cells} - places.keys())
+    return json.dumps({"files": files, "left_out": left_out, "without_baseline": without}, indent=2)
 
 
 def kernelbench_com_report(campaign: Campaign) -> str:
     """Return a leaderboard in kernelbench.com's form (`schema_version` 2); of several seeds the first one counts.
 
     `peak_fraction` is the share of the roofline as measured on the device, which is at least theirs of the data
-    sheet's peak; the notes say so.
+    sheet's peak; the notes say so. `elapsed_seconds` are those of the run's clock, pauses excepted.
     """
     results = results_of(campaign)
     baseline, seed = campaign.baselines[0], min(results.seeds, default=0)
     names = {problem: name.rpartition("/")[2] for problem, name in results.problems}
+    elapsed_s = dict(campaign.cells.order_by().values_list("run", "run__active_s"))
     models = []
     for one in results.configurations:
         cells = [cell for cell in results.cells if cell.configuration == one.pk and cell.seed == seed]
-        entries = {names[cell.problem]: _entry(campaign, cell, baseline) for cell in cells if cell.is_settled}
+        entries = {
+            names[cell.problem]: _entry(campaign, cell, baseline, elapsed_s.get(cell.run, 0.0))
+            for cell in cells
+            if cell.is_settled
+        }
         models.append({
             "label": one.name, "harness": one.strategy, "model": _model(one.providers), "effort": "",
             "results": entries, "valid_pass_count": sum(entry["correct"] for entry in entries.values()),
@@ -77,6 +78,66 @@ def kernelbench_com_report(campaign: Campaign) -> str:
         "models": models,
         "per_problem": {name: _ranking(name, models) for name in sorted(names.values())},
     }, indent=2)  # fmt: skip
+
+
+def _result_files(
+    results: Results, counted: Sequence[CellResult], places: Mapping[str, tuple[str, ...]]
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the samples by path and problem number."""
+    built, baseline = _built_runs(results), results.campaign.baselines[0]
+    names = {one.pk: _file_name(one.name) for one in results.configurations}
+    files: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for cell in counted:
+        level, problem = places[cell.name]
+        file = files.setdefault(f"runs/{names[cell.configuration]}-level{level}/eval_results.json", {})
+        sample = _sample(cell, results.seeds.index(cell.seed), baseline, cell.run in built)
+        file.setdefault(problem, []).append(sample)
+    return files
+
+
+def _baseline_times_ms(results: Results, counted: Sequence[CellResult]) -> dict[str, dict[int, list[float]]]:
+    """Return by baseline and problem what the baseline took beside each settled winner.
+
+    The analysis drops a problem without a baseline time, and its failure with it. Where no winner was settled, the
+    times beside correct kernels of the search count: the reference, at least, is one, beside the first baseline.
+    """
+    campaign = results.campaign
+    found: dict[str, dict[int, list[float]]] = {baseline: defaultdict(list) for baseline in campaign.baselines}
+    for cell in counted:
+        for baseline, timed in cell.timed.items():
+            if timed.is_correct and timed.time_us and timed.speedup:
+                found[baseline][cell.problem].append(timed.time_us * timed.speedup / 1e3)
+    first = found[campaign.baselines[0]]
+    missing = {cell.problem for cell in counted} - first.keys()
+    for problem, time_us, speedup in _searched(campaign, missing):
+        first[problem].append(time_us * speedup / 1e3)
+    return found
+
+
+def _searched(campaign: Campaign, problems: Collection[int]) -> Iterable[tuple[int, float, float]]:
+    """Return problem, time and speedup of the search's evaluations of correct kernels, seeds included."""
+    rows = Evaluation.objects.filter(
+        kernel__run__campaign_cell__campaign=campaign,
+        kernel__run__campaign_cell__problem_version__in=problems,
+        purpose=EvaluationPurpose.SEARCH,
+        state=EvaluationState.DONE,
+        status=EvaluationStatus.CORRECT,
+        unconfirmed=False,
+        time_us__isnull=False,
+        speedup__isnull=False,
+        copied_from__isnull=True,
+    )
+    return rows.order_by("pk").values_list("kernel__run__campaign_cell__problem_version", "time_us", "speedup")
+
+
+def _timing(campaign: Campaign, times_ms: Sequence[float]) -> dict[str, Any]:
+    return {
+        "mean": fmean(times_ms),
+        "min": min(times_ms),
+        "max": max(times_ms),
+        "num_trials": len(times_ms),
+        "hardware": campaign.target.title,
+    }
 
 
 def _built_runs(results: Results) -> set[int]:
@@ -101,7 +162,7 @@ def _sample(cell: CellResult, number: int, baseline: str, built: bool) -> dict[s
     }
 
 
-def _entry(campaign: Campaign, cell: CellResult, baseline: str) -> dict[str, Any]:
+def _entry(campaign: Campaign, cell: CellResult, baseline: str, elapsed_s: float) -> dict[str, Any]:
     timed = cell.timed.get(baseline)
     correct = timed is not None and timed.is_correct
     return {
@@ -109,7 +170,7 @@ def _entry(campaign: Campaign, cell: CellResult, baseline: str) -> dict[str, Any
         "correct": correct,
         "has_solution": bool(cell.timed),
         "peak_fraction": timed.roofline_share if timed is not None and correct else None,
-        "elapsed_seconds": round(cell.device_s),
+        "elapsed_seconds": round(elapsed_s),
     }
 
 

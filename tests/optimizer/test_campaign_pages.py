@@ -26,8 +26,9 @@ from optimizer.reports import campaign as reports
 from optimizer.search import STRATEGIES
 from optimizer.search.ablations import SETS
 from optimizer.views import campaigns as views
-from tests.campaigns import drive_campaign, make_campaign, make_suite, tuned
-from tests.factories import make_team, make_user, store_problems_and_targets
+from runners.job import JobResult, JobSpec, Language, Status
+from tests.campaigns import PROBLEMS, drive_campaign, make_campaign, make_suite, tuned
+from tests.factories import failed_result, fake_evaluate, make_team, make_user, store_problems_and_targets
 from tests.optimizer.clients import Call, flowing
 
 pytestmark = pytest.mark.django_db
@@ -263,10 +264,41 @@ def test_kernelbench_results_have_the_fields_that_its_analysis_reads(done: Campa
     assert timing[name]["mean"] / sample["runtime"] == pytest.approx(evaluation.speedup, rel=1e-6)
 
 
-def test_kernelbench_com_board_counts_valid_passes(done: Campaign) -> None:
+def test_kernelbench_baselines_hold_a_problem_that_nobody_solved_in_the_order_of_the_numbers(team: Team) -> None:
+    suite = make_suite()
+    for entry, name in zip(suite.entries.all(), ("level1/10_Solved", "level1/9_Failed"), strict=True):
+        entry.name = name
+        entry.save()
+
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        # Only the reference passes on the second problem.
+        fails = spec.problem.name == PROBLEMS[1] and spec.candidate.language != Language.PYTHON
+        return failed_result(spec, Status.INCORRECT) if fails else fake_evaluate(spec, **options)
+
+    campaign = make_campaign(team, suite=suite, seeds=[3], baselines=["torch_eager", "torch_compile"])
+    drive_campaign(campaign, evaluate)
+    report = json.loads(benchmark_forms.kernelbench_report(campaign))
+    results, timing = report["files"]["runs/more-level1/eval_results.json"], report["files"]
+    assert [(number, samples[0]["correctness"]) for number, samples in results.items()] == [
+        ("9", False),
+        ("10", True),
+    ]
+    eager = timing["results/timing/cpu/torch_eager.json"]["level1"]
+    assert list(eager) == ["9_Failed.py", "10_Solved.py"]
+    # What the reference was timed beside.
+    assert eager["9_Failed.py"]["mean"] == pytest.approx(0.2)
+    # Runs search against the first baseline alone, so nothing was timed beside the second one.
+    assert list(timing["results/timing/cpu/torch_compile.json"]["level1"]) == ["10_Solved.py"]
+    assert report["without_baseline"] == {"torch_compile": ["level1/9_Failed"]}
+
+
+def test_kernelbench_com_board_counts_valid_passes_and_the_seconds_of_the_runs(done: Campaign) -> None:
+    Run.objects.filter(campaign_cell__campaign=done).update(active_s=90.4, spent_device_s=7)
     board = json.loads(benchmark_forms.kernelbench_com_report(done))
     assert board["schema_version"] == 2
     assert [model["valid_pass_count"] for model in board["models"]] == [2, 2]
+    entries = [entry for model in board["models"] for entry in model["results"].values()]
+    assert {entry["elapsed_seconds"] for entry in entries} == {90}
 
 
 def test_the_form_starts_a_campaign_and_refuses_nonsense(pages: Client, team: Team) -> None:
