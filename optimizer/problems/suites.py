@@ -22,6 +22,7 @@ from runners.problems.commands import Finding, check
 from runners.problems.filters import with_signature
 
 SHIPPED_NAME = "shipped"
+GIB = 1 << 30
 _LEVEL = re.compile(r"level\d+")
 _NUMBERED = re.compile(r"\d+_.+\.py")
 # A licence stands at the root of its checkout, a few folders above the problems.
@@ -60,9 +61,8 @@ def read_suite(
     entries = []
     for name, place in _named(root):
         entry = _entry(name, place, how)
-        if entry is not None:
-            entries.append(entry)
-            tell(entry)
+        entries.append(entry)
+        tell(entry)
     if not any(entry.version for entry in entries):
         raise EmptySuiteError(f"{path}: holds no readable problem")
     title = "Kernel Scientist" if is_shipped else _title(root)
@@ -128,8 +128,8 @@ def _title(root: Path) -> str:
     return " ".join(parts)
 
 
-def _entry(name: str, path: Path, how: Reading) -> NewEntry | None:
-    """Import one problem; None where its footprint is above the limit."""
+def _entry(name: str, path: Path, how: Reading) -> NewEntry:
+    """Import one problem, unless its footprint is above the limit: it is then named with its footprint."""
     options = Namespace(run_references=how.run_references, target=how.target, timeout_s=how.timeout_s,
                         memory_gib=how.memory_gib)  # fmt: skip
     found: list[Finding] = check([str(path)], options, report=lambda _: None)
@@ -141,7 +141,10 @@ def _entry(name: str, path: Path, how: Reading) -> NewEntry | None:
         finding = replace(finding, bundle=with_signature(found[0].bundle, how.timeout_s))
     footprint = footprint_bytes(finding)
     if how.most_bytes is not None and footprint is not None and footprint > how.most_bytes:
-        return None
+        told = (
+            f"left out: one call touches {footprint / GIB:.3g} GiB, above the limit of {how.most_bytes / GIB:.3g}"
+        )
+        return NewEntry(name, complaint=told, footprint_bytes=footprint)
     imported = import_finding(finding, how.target)
     if imported.version is None:
         return NewEntry(name, complaint="; ".join(imported.finding.complaints) or "cannot be stored")

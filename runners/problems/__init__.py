@@ -16,6 +16,7 @@ from runners.problems import declaration, gpumode_task, kernelbench, kernelbench
 from runners.problems.base import Problem, ProblemError
 from runners.problems.files import FILE_BYTES, read_directory
 from runners.problems.gpumode import GpuModeProblem
+from runners.problems.gpumode_task import is_gpumode_problem
 from runners.problems.kernelbench_hard import KernelBenchHardProblem
 from runners.problems.kernelbench_hard_task import is_hard_problem
 from runners.problems.native import NativeProblem
@@ -64,13 +65,14 @@ def open_bundle(bundle: ProblemBundle) -> Problem:
 
 
 def find(root: Path) -> Iterator[Path]:
-    """Yield every problem at or below `root`, in any format, in the order of their paths. Links aren't followed."""
+    """Yield every problem at or below `root`, in any format, in the order of their paths. Links aren't followed.
+
+    A folder that lacks one of its format's files is yielded too, so that reading it says which.
+    """
     if root.is_file():
         if _is_kernelbench_file(root):
             yield root
-    elif any((root / name).is_file() for name in (declaration.ENTRY, gpumode_task.TASK_FILE)) or is_hard_problem(
-        root
-    ):
+    elif (root / declaration.ENTRY).is_file() or is_gpumode_problem(root) or is_hard_problem(root):
         yield root
     else:
         for path in sorted(root.iterdir(), key=_natural):
@@ -85,7 +87,7 @@ def _read(path: Path) -> ProblemBundle:
     if (path / declaration.ENTRY).is_file():
         files = read_directory(path)
         return ProblemBundle(NativeProblem(files).name, "native", declaration.ENTRY, files)
-    if (path / gpumode_task.TASK_FILE).is_file():
+    if is_gpumode_problem(path):
         return gpumode_task.read_gpumode(path)
     if is_hard_problem(path):
         return kernelbench_hard_task.read_kernelbench_hard(path)

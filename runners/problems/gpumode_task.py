@@ -19,6 +19,7 @@ from runners.problems.reading import FieldReader
 FORMAT = "gpumode"
 TASK_FILE = "task.yml"
 ENTRY = "task.json"
+_MARKS = ("task.py", "reference.py")
 # Limits the work of PyYAML on a hostile text.
 TASK_BYTES = 64 << 10
 TASK_DEPTH = 50
@@ -31,6 +32,11 @@ _SUBMISSION = "@SUBMISSION@"
 _SUFFIXES = {".py", ".cu", ".cuh", ".cpp", ".h", ".hpp", ".hip", ".txt", ".md"}
 _RANKINGS = ("last", "mean", "geom")
 _SCALARS = (str, int, float, bool, type(None))
+
+
+def is_gpumode_problem(directory: Path) -> bool:
+    """Return whether a directory holds a task file, or what stands beside one: its reading says what is missing."""
+    return (directory / TASK_FILE).is_file() or all((directory / name).is_file() for name in _MARKS)
 
 
 def read_gpumode(directory: Path) -> ProblemBundle:

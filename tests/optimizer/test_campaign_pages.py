@@ -129,13 +129,20 @@ def test_a_path_without_problems_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_tracing_tells_the_footprint_by_which_large_problems_are_left_out(level: Path) -> None:
+def test_tracing_tells_the_footprint_by_which_large_problems_are_left_out_by_name(level: Path) -> None:
     suite, _ = read_suite(str(level), Reading())
     # One matrix read and one written, of 64 × 64 numbers of four bytes.
     assert suite.entries.get(name="level1/1_Relu").footprint_bytes == 2 * 64 * 64 * 4
     (level / "3_Small.py").write_text(MODEL.replace("N = 64", "N = 8"))
-    small, _ = read_suite(str(level), Reading(most_bytes=1000), slug="small")
-    assert [entry.name for entry in small.entries.all()] == ["level1/3_Small", "level1/2_Broken"]
+    told: list[NewEntry] = []
+    small, _ = read_suite(str(level), Reading(most_bytes=1000), slug="small", tell=told.append)
+    usable = small.entries.filter(problem_version__isnull=False)
+    assert [entry.name for entry in usable] == ["level1/3_Small"]
+    # What is left out is named as a problem that cannot be read is, with its footprint.
+    large = small.entries.get(name="level1/1_Relu")
+    assert large.complaint == "left out: one call touches 3.05e-05 GiB, above the limit of 9.31e-07"
+    assert large.footprint_bytes == 32768
+    assert large.complaint in [entry.complaint for entry in told]
 
 
 def test_a_draw_depends_on_names_and_seed_alone() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.problems import load, open_bundle
+from runners.problems import find, load, open_bundle
 from runners.problems.base import ProblemError, Purpose
 from runners.problems.gpumode import GpuModeProblem
 from runners.problems.gpumode_task import load_yaml
@@ -92,6 +92,12 @@ def test_a_task_is_read_with_its_cases(task: Path) -> None:
         {"size": 64, "plus": 1.5},
     ]
     assert [c.sizes["size"] for c in problem.cases("gfx942", Purpose.BENCHMARK)] == [4096]
+
+
+def test_a_directory_without_its_task_file_is_found_and_says_so(task: Path) -> None:
+    (task / "task.yml").unlink()
+    assert list(find(task.parent)) == [task]
+    assert complaints_of(task) == "task.yml: no such file"
 
 
 def test_on_a_cpu_tests_stand_in_for_benchmarks_and_say_so(task: Path) -> None:

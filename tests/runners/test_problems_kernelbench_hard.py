@@ -127,6 +127,31 @@ def test_a_directory_is_found_and_described(directory: Path) -> None:
     assert "`F.linear`" in problem.description and "strictly" in problem.description
 
 
+@pytest.mark.parametrize("missing", ["problem.yaml", "shapes.py", "reference.py"])
+def test_a_directory_that_lacks_one_of_its_files_is_found_and_says_which(directory: Path, missing: str) -> None:
+    (directory / missing).unlink()
+    # Without the other files its reference.py is a complete KernelBench problem, with other sizes.
+    assert list(find(directory.parents[1])) == [directory]
+    with pytest.raises(ProblemError, match=f"{missing}: no such file"):
+        load(directory)
+
+
+def test_a_reference_beside_its_check_names_both_files_that_are_missing(directory: Path) -> None:
+    for name in ("problem.yaml", "shapes.py"):
+        (directory / name).unlink()
+    (directory / "check.py").write_text("")
+    assert list(find(directory.parents[1])) == [directory]
+    with pytest.raises(ProblemError) as refusal:
+        load(directory)
+    assert refusal.value.complaints == ["problem.yaml: no such file", "shapes.py: no such file"]
+
+
+def test_a_reference_alone_is_a_kernelbench_problem(directory: Path) -> None:
+    for name in ("problem.yaml", "shapes.py"):
+        (directory / name).unlink()
+    assert list(find(directory.parents[1])) == [directory / "reference.py"]
+
+
 def test_every_shape_is_a_case_with_its_work(directory: Path) -> None:
     problem = opened(directory)
     cases = problem.cases("h100", Purpose.BENCHMARK)
