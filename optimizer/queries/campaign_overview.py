@@ -54,9 +54,14 @@ def curves_of(campaign: Campaign, baseline: str) -> Mapping[str, Sequence[Interv
     return kept(campaign, f"curves/{baseline}", lambda: results_of(campaign).curves(baseline))
 
 
-def bands_against(campaign: Campaign, kind: str) -> Mapping[str, Band]:
-    """Return the best-so-far bands against one kind of spending, from the cache where the campaign has ended."""
-    return kept(campaign, f"bands/{kind}", lambda: bands_of(campaign, results_of(campaign), kind))
+def bands_against(
+    campaign: Campaign, kind: str, results: Callable[[], Results] | None = None
+) -> Mapping[str, Band]:
+    """Return the best-so-far bands against one kind of spending, from the cache where the campaign has ended, else from
+    `results` or the rows."""
+    return kept(
+        campaign, f"bands/{kind}", lambda: bands_of(campaign, results() if results else results_of(campaign), kind)
+    )
 
 
 def kept(campaign: Campaign, name: str, read: Callable[[], Found]) -> Found:

@@ -7,19 +7,21 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from optimizer.models import Campaign
-from optimizer.queries.campaign_overview import Overview, kept, overview_of
-from optimizer.queries.campaign_results import CellResult, Costs, Results, results_of
-from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration
+from optimizer.models import Campaign, CampaignConfiguration
+from optimizer.queries.budgets import LABELS
+from optimizer.queries.campaign_overview import Overview, bands_against, kept, overview_of
+from optimizer.queries.campaign_results import COSTS, THRESHOLDS, CellResult, Costs, Results, Summary, results_of
+from optimizer.queries.campaign_spending import Spent, settling_device_s, spent_by_configuration, total
 from optimizer.queries.intervals import Interval
+from optimizer.queries.suite_statistics import Band, Difference
 from optimizer.reports.benchmark_forms import kernelbench_com_report, kernelbench_report
 from optimizer.reports.markdown import plain
 from optimizer.reports.runs_export import csv_cell
@@ -28,6 +30,15 @@ COLUMNS = (
     "problem", "configuration", "seed", "outcome", "why", "run", "kernel", "baseline", "speedup", "low", "high",
     "time_us", "roofline_share", "evaluations", "tokens", "usd", "device_s",
 )  # fmt: skip
+# The best so far is shown at so many numbers of evaluations at most.
+BAND_ROWS = 8
+
+
+class Table(NamedTuple):
+    """Hold a table of a report as texts. The first column names its rows."""
+
+    heading: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 def json_report(campaign: Campaign) -> str:
@@ -47,6 +58,11 @@ def _data(campaign: Campaign, results: Callable[[], Results]) -> dict[str, Any]:
         **head(campaign, first),
         "baselines": {baseline: _against(overview) for baseline, overview in overviews.items()},
         "cost_to_reach": [_cost(one) for one in first.costs],
+        "best_so_far": {
+            kind: {name: asdict(band) for name, band in bands.items()}
+            for kind in COSTS
+            if (bands := bands_against(campaign, kind, results))
+        },
     }
 
 
@@ -123,10 +139,67 @@ def report_context(campaign: Campaign) -> dict[str, Any]:
         "campaign": campaign,
         "results": results,
         "head": head(campaign, overviews[0][1]),
-        "blocks": [(baseline, overview.summaries, overview.differences) for baseline, overview in overviews],
+        "blocks": [
+            (baseline, overview.summaries, overview.differences, fast_table(overview.summaries))
+            for baseline, overview in overviews
+        ],
+        "bands": band_table(bands_against(campaign, "evaluations", lambda: results)),
         "costs": overviews[0][1].costs,
+        "spending": spending_table(campaign, results.configurations),
         "unresolved": results.unresolved(),
+        "bands_note": BANDS,
     }
+
+
+def fast_table(summaries: Sequence[Summary]) -> Table:
+    """Return fast_p at every threshold, with a column for each configuration."""
+    return Table(
+        ("fast_p", *(one.configuration.name for one in summaries)),
+        [(f"fast_{p:g}", *(percent(one.fast[p]) for one in summaries)) for p in THRESHOLDS],
+    )
+
+
+def band_table(bands: Mapping[str, Band]) -> Table:
+    """Return the best-so-far bands at some numbers of evaluations, with a column for each configuration."""
+    at = next(iter(bands.values())).at if bands else ()
+    last = len(at) - 1
+    # Nothing has been found at the first position, which is 0.
+    picked = sorted({round(last * part / BAND_ROWS) for part in range(1, BAND_ROWS + 1)} - {0}) if at else []
+    return Table(
+        ("Evaluations", *bands),
+        [
+            (figure(at[n]), *(times(Interval(one.middle[n], one.low[n], one.high[n])) for one in bands.values()))
+            for n in picked
+        ],
+    )
+
+
+def spending_table(campaign: Campaign, configurations: Sequence[CampaignConfiguration]) -> Table:
+    """Return the budget of each run and what all runs spent by configuration, then together, then the settling."""
+    spent = spent_by_configuration(campaign)
+    limits = _limits({kind: getattr(campaign, f"limit_{kind}") for kind in ("usd", "tokens", "device_minutes")})
+    nothing = Spent()
+    rows = [
+        (one.name, _limits(one.budget) or "none", *_spending(spent.get(one.pk, nothing))) for one in configurations
+    ]
+    return Table(
+        ("Configuration", "Budget of each run", "Runs", "Evaluations", "Tokens", "US dollars", "Device seconds"),
+        [
+            *rows,
+            ("All runs", f"{limits} together" if limits else "none", *_spending(total(spent))),
+            ("Settling", "–", "–", "–", "–", "–", figure(settling_device_s(campaign))),
+        ],
+    )
+
+
+def _limits(limits: Mapping[str, Any]) -> str:
+    given = [(limits[kind], label) for kind, label in LABELS.items() if limits.get(kind) is not None]
+    return ", ".join(f"{figure(float(limit))} {label}" for limit, label in given)
+
+
+def _spending(spent: Spent) -> tuple[str, ...]:
+    figures = (spent.evaluations, spent.tokens, spent.usd, spent.device_s)
+    return (f"{spent.done} of {spent.cells}", *map(figure, figures))
 
 
 def markdown_report(campaign: Campaign) -> str:
@@ -141,7 +214,10 @@ def markdown_report(campaign: Campaign) -> str:
         f"{len(results.configurations)} configurations × {len(results.seeds)} seeds; {told['problems_settled']} "
         f"problems settled. Campaign {campaign.pk}, {campaign.state_choice.label.lower()}.",
     ]
-    for baseline, summaries, differences in context["blocks"]:
+    if suite.licence:
+        origin = f", read from {plain(f'{suite.origin} {suite.version}'.strip())}" if suite.origin else ""
+        lines += ["", f"Problems: {plain(suite.licence)}{origin}."]
+    for baseline, summaries, differences, fast in context["blocks"]:
         lines += ["", f"## Against {plain(baseline)}", ""]
         lines += _table(
             ("Configuration", "Problems", "Success", "fast_1", "fast_2", "Geometric mean", "Failures as 1", "Roofline"),
@@ -151,8 +227,9 @@ def markdown_report(campaign: Campaign) -> str:
                 for one in summaries
             ],
         )  # fmt: skip
-        lines += ["", *(f"- {plain(one.first)} and {plain(one.second)}, {one.problems} problems: {plain(one.words)}"
-                        for one in differences)]  # fmt: skip
+        lines += ["", *map(_finding, differences), "", *_plain_table(fast)]
+    if context["bands"].rows:
+        lines += ["", "## Best so far", "", *_plain_table(context["bands"]), "", BANDS]
     lines += ["", "## Cost to reach a speedup", ""]
     lines += _table(
         ("Configuration", "Speedup", "Reached", "Evaluations", "Tokens", "US dollars", "Device seconds"),
@@ -162,6 +239,7 @@ def markdown_report(campaign: Campaign) -> str:
             for one in context["costs"]
         ],
     )  # fmt: skip
+    lines += ["", "## Budgets and spending", "", *_plain_table(context["spending"])]
     if campaign.unusable or context["unresolved"]:
         lines += ["", "## Without a result", ""]
         lines += [f"- {plain(one['name'])}: {plain(one['complaint'])}" for one in campaign.unusable]
@@ -174,6 +252,10 @@ def markdown_report(campaign: Campaign) -> str:
     return "\n".join(lines) + "\n\n" + "\n".join(f"{line}  " for line in METHOD.splitlines()) + "\n"
 
 
+BANDS = (
+    "Geometric mean over problems as measured during the search, with the range of the seeds; a run without a correct "
+    "kernel counts as 1."
+)
 METHOD = """Only settled figures count: at the end all winners of a problem were timed together in cold processes.
 A run that was stopped early, by a limit or a person, is listed and counts in no share, mean or comparison.
 Shares have Wilson's 95 % interval with problems as trials; means are bootstrapped over problems.
@@ -297,6 +379,16 @@ def _row(cell: CellResult, configuration: str, baseline: str) -> dict[str, Any]:
         "usd": cell.usd,
         "device_s": round(cell.device_s, 3),
     }
+
+
+def _finding(one: Difference) -> str:
+    p = "" if one.adjusted is None else f" p = {one.adjusted:.3f} after Holm's correction."
+    return f"- {plain(one.first)} and {plain(one.second)}, {one.problems} problems: {plain(one.words)}{p}"
+
+
+def _plain_table(table: Table) -> list[str]:
+    """Return a table whose texts are of others, as Markdown."""
+    return _table(tuple(map(plain, table.heading)), [tuple(map(plain, row)) for row in table.rows])
 
 
 def _table(heading: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:

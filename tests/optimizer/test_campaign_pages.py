@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,17 @@ from django.test import Client
 from django.utils.html import strip_tags
 
 from optimizer.actions.suite import NewEntry, NewSuite, do_store_suite
-from optimizer.models import Campaign, CampaignState, IdempotencyKey, Problem, Run, Suite, Team, User
+from optimizer.models import (
+    Campaign,
+    CampaignConfiguration,
+    CampaignState,
+    IdempotencyKey,
+    Problem,
+    Run,
+    Suite,
+    Team,
+    User,
+)
 from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
 from optimizer.queries import campaign_overview
 from optimizer.queries.campaign_results import results_of
@@ -243,6 +254,34 @@ def test_json_says_what_the_page_says(done: Campaign) -> None:
     assert data["unusable"] == [{"name": "level1/9_Gone", "complaint": "no class Model"}]
     named = {one["name"] for one in data["configurations"]}
     assert {row["configuration"] for row in data["runs"]} == named
+
+
+def test_markdown_and_html_show_every_threshold_the_bands_and_what_was_spent(done: Campaign) -> None:
+    suite = done.suite
+    Suite.objects.filter(pk=suite.pk).update(origin="/data/Bench", version="abc123")
+    CampaignConfiguration.objects.filter(campaign=done, position=0).update(budget={"evaluations": 3, "usd": "1.50"})
+    Campaign.objects.filter(pk=done.pk).update(limit_usd=7)
+    done = Campaign.objects.get(pk=done.pk)
+    texts = [
+        reports.markdown_report(done).replace("\\", "").replace("|", " "),
+        unescape(strip_tags(reports.html_report(done))),
+    ]
+    for text in map(flowing, texts):
+        assert all(f"fast_{threshold:g} 100 % (34–100)" in text for threshold in (0.0, 0.5, 0.8, 1.0))
+        assert "Problems: Apache License 2.0, read from /data/Bench abc123." in text
+        assert re.search(r"p = 0\.\d{3} after Holm's correction", text)
+        assert re.search(r"Best so far .* 1 1\.89× \(1\.89–1\.89\)", text)
+        assert "3 evaluations, 1.5 dollars 2 of 2 6" in text
+        assert "All runs 7 dollars together 4 of 4 10" in text
+
+
+def test_json_holds_the_best_so_far_by_each_kind_of_spending(done: Campaign) -> None:
+    bands = json.loads(reports.json_report(done))["best_so_far"]
+    assert {"evaluations", "device_s"} <= bands.keys() <= {"evaluations", "tokens", "usd", "device_s"}
+    band = bands["evaluations"]["<b>more</b>"]
+    assert band["at"] == [0, 1, 2, 3]
+    assert band["middle"] == band["low"] == band["high"]  # one seed
+    assert band["middle"] == sorted(band["middle"])
 
 
 def test_the_runs_of_an_ended_campaign_are_read_once_for_json(
