@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from typing import Annotated, Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -16,11 +15,10 @@ from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
-from optimizer.api.runs import Limits as RunLimits
 from optimizer.api.runs import named, team_of
+from optimizer.forms.bodies import ConfigurationIn, TotalLimits
 from optimizer.models import Campaign, Suite, Target, TokenScope
 from optimizer.models.campaign import CampaignTransitionError
-from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_spending import spent_by_configuration, total
 from optimizer.queries.suites import Subset
 from optimizer.reports.campaign import FORMS
@@ -29,24 +27,6 @@ from runners.job import Baseline, Objective
 
 router = Router(tags=["campaigns"], auth=needs(TokenScope.READ))
 STEER = needs(TokenScope.RUNS)
-
-
-class ConfigurationIn(Body):
-    """Describe one configuration to compare; `budget` holds for each of its runs."""
-
-    name: str = Field(min_length=1, max_length=60)
-    strategy: str
-    settings: dict[str, Any] = {}
-    providers: dict[str, Any] = {}
-    budget: RunLimits = RunLimits()
-
-
-class TotalLimits(Body):
-    """Hold the limits of all runs together; null is unlimited."""
-
-    usd: Decimal | None = Field(default=None, max_digits=10, decimal_places=4)
-    tokens: int | None = Field(default=None, lt=2**63)
-    device_minutes: float | None = Field(default=None, allow_inf_nan=False)
 
 
 class SubsetIn(Body):
@@ -188,9 +168,10 @@ def stop_campaign(request: HttpRequest, campaign_id: int) -> Any:
 @router.put("/{int:campaign_id}/limits", response={200: CampaignOut, 409: Refusal, 422: Refusal}, auth=STEER)
 def change_limits(request: HttpRequest, campaign_id: int, body: LimitsIn) -> Any:
     """Replace all limits of a campaign that has not ended."""
-    limits = actions.Limits(body.usd, body.tokens, body.device_minutes)
     return _steered(
-        request, campaign_id, lambda user, one: actions.do_change_limits(user, one, limits, body.parallel_runs)
+        request,
+        campaign_id,
+        lambda user, one: actions.do_change_limits(user, one, body.limits(), body.parallel_runs),
     )
 
 
@@ -217,17 +198,11 @@ def _new(request: HttpRequest, body: CampaignIn) -> actions.NewCampaign:
         suite=named(suites.order_by("-number").first(), "suite", body.suite),
         target=named(Target.objects.filter(key=body.target).first(), "target", body.target),
         team=team_of(request, body.team),
-        configurations=[_configuration(one) for one in body.configurations],
+        configurations=[one.new_configuration() for one in body.configurations],
         subset=Subset(
             tuple(body.problems.names), body.problems.count, body.problems.seed, body.problems.most_bytes
         ),
-        limits=actions.Limits(body.limits.usd, body.limits.tokens, body.limits.device_minutes),
-    )
-
-
-def _configuration(one: ConfigurationIn) -> actions.NewConfiguration:
-    return actions.NewConfiguration(
-        one.name, one.strategy, one.settings, one.providers, Budget(**one.budget.model_dump())
+        limits=body.limits.limits(),
     )
 
 

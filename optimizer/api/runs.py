@@ -19,6 +19,7 @@ from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first, page_of
+from optimizer.forms.bodies import Limits
 from optimizer.models import Problem, Run, RunEvent, RunState, Target, Team, TokenScope
 from optimizer.queries.budgets import Budget
 from runners.job import Baseline, Objective
@@ -27,16 +28,6 @@ router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 STEER = needs(TokenScope.RUNS)
 HEAVY = ("problem_version__bundle", "problem_version__description", "best_kernel__source", "best_kernel__report",
          "best_kernel__meta")  # fmt: skip
-
-
-class Limits(Body):
-    """Hold budgets; null is unlimited. A dollar budget of 0 allows only models that cost nothing."""
-
-    evaluations: int | None = Field(default=None, le=2**31 - 1)
-    minutes: float | None = Field(default=None, allow_inf_nan=False)
-    usd: Decimal | None = Field(default=None, max_digits=10, decimal_places=4)
-    tokens: int | None = Field(default=None, lt=2**63)
-    device_minutes: float | None = Field(default=None, allow_inf_nan=False)
 
 
 class RunOut(Schema):

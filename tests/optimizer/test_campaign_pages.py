@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -448,3 +449,86 @@ def test_the_command_starts_and_reports_a_campaign(level: Path, capsys: pytest.C
         call_command("campaign", "start", "--suite", "ours", "--configuration", "{}")
     assert Suite.objects.count() == suites + 1
     assert Problem.objects.filter(slug="1_relu").exists()
+
+
+def test_the_recorded_agents_in_the_documentation_can_be_started() -> None:
+    Suite.objects.filter(pk=make_suite().pk).update(slug="shipped")
+    text = (Path(__file__).parents[2] / "docs" / "campaigns.md").read_text().partition("Recorded agents")[2]
+    command = shlex.split(text.partition("manage.py ")[2].partition("\n\n")[0])
+    call_command(*command)
+    configuration = Campaign.objects.latest("pk").configurations.get()
+    assert configuration.providers == {"default": {"provider": "replay", "record": "mine-{problem}"}}
+    assert configuration.budget == {"evaluations": 8}
+
+
+def test_the_command_takes_what_the_api_takes(member: User) -> None:
+    make_suite()
+    roles = {"default": {"provider": "inbox"}, "code": {"provider": "replay", "record": "x"}}
+    start = [
+        "campaign", "start", "--suite", "ours", "--objective", "device", "--private", "--provider", "replay",
+        "--model", "base", "--evaluations", "4", "--run-minutes", "1.5", "--run-usd", "0.25", "--run-tokens", "900",
+        "--run-device-minutes", "2",
+    ]  # fmt: skip
+    for given in (
+        {"name": "roles", "strategy": "sampling", "providers": roles, "budget": {"usd": 0.5}},
+        {"name": "own", "strategy": "sampling", "provider": "replay", "model": "mine"},
+        {"name": "model", "strategy": "sampling", "model": "other"},
+        {"name": "common", "strategy": "sampling"},
+    ):
+        start += ["--configuration", json.dumps(given)]
+    call_command(*start)
+    campaign = Campaign.objects.latest("pk")
+    assert (campaign.objective, campaign.is_private) == ("device", True)
+    found = {one.name: one for one in campaign.configurations.all()}
+    assert found["roles"].providers == roles
+    assert found["roles"].budget == {"usd": "0.5"}
+    records = [found[name].providers["default"]["record"] for name in ("own", "model", "common")]
+    assert records == ["mine", "other", "base"]
+    assert found["common"].budget == {
+        "evaluations": 4, "minutes": 1.5, "usd": "0.25", "tokens": 900, "device_minutes": 2.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"name": 1}, "name"),
+        ({"budget": {"usd": "abc"}}, "budget.usd"),
+        ({"budget": {"evaluation": 1}}, "budget.evaluation"),
+        ({"settings": 3}, "settings"),
+        ({"providers": {"default": 3}}, "default"),
+        ({"provider": "replay", "providers": {}}, "providers"),
+        ({"model": "x"}, "model"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_a_wrong_type_in_a_configuration_is_refused_by_the_name_of_its_field(
+    wrong: dict[str, Any], named: str
+) -> None:
+    make_suite()
+    configuration = json.dumps({"name": "a", "strategy": "sampling", "budget": {"evaluations": 1}} | wrong)
+    with pytest.raises(CommandError, match=rf"[:;] .*\b{re.escape(named)}: "):
+        call_command("campaign", "start", "--suite", "ours", "--configuration", configuration)
+
+
+@pytest.mark.parametrize("text", ["3", "null", "[]", "{", "NaN", '{"name": "a", "strategy": "tune", "settings": {'])
+def test_a_configuration_that_is_no_json_object_is_refused(text: str) -> None:
+    make_suite()
+    with pytest.raises(CommandError, match="--configuration"):
+        call_command("campaign", "start", "--suite", "ours", "--configuration", text)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--usd", "abc"], "limit of all runs: usd"),
+        (["--usd", "1e30"], "limit of all runs: usd"),
+        (["--run-usd", "nan"], "budget of each run: usd"),
+        (["--run-tokens", str(10**30)], "budget of each run: tokens"),
+    ],
+)
+def test_a_budget_or_limit_that_cannot_be_stored_is_refused(options: list[str], named: str) -> None:
+    make_suite()
+    configuration = json.dumps({"name": "a", "strategy": "tune"})
+    with pytest.raises(CommandError, match=named):
+        call_command("campaign", "start", "--suite", "ours", "--configuration", configuration, *options)

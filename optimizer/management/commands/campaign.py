@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser
-from decimal import Decimal
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pydantic
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions import campaign as actions
-from optimizer.actions.campaign import Limits, NewCampaign, NewConfiguration, budget_from, words_of
+from optimizer.actions.campaign import NewCampaign, NewConfiguration, words_of
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.retiming import NOTHING_RELEASED, UNDER_WAY, do_start_retiming
@@ -22,6 +23,8 @@ from optimizer.actions.suite import NewEntry
 from optimizer.actions.target import do_sync_targets
 from optimizer.campaigns.advance import advance_campaign
 from optimizer.campaigns.retiming import advance_retiming
+from optimizer.forms.bodies import Body, ConfigurationIn, TotalLimits
+from optimizer.forms.bodies import Limits as RunLimits
 from optimizer.forms.campaign import parse_seeds, providers_of
 from optimizer.models import Campaign, CampaignState, Evaluation, RetimeRound, RetimeVerdict, Suite, Target, Team
 from optimizer.models.campaign import CampaignTransitionError
@@ -32,8 +35,11 @@ from optimizer.queries.campaign_spending import spent_by_configuration, total
 from optimizer.queries.suites import Subset
 from optimizer.reports.campaign import FORMS, markdown_report
 from optimizer.search.ablations import SETS
+from optimizer.text.bounded_json import read_json
 from runners.dispatch import DISPATCHERS
-from runners.job import Baseline
+from runners.job import Baseline, Objective
+
+Checked = TypeVar("Checked", bound=Body)
 
 POLL_S = 1.0
 GIB = 1 << 30
@@ -212,21 +218,31 @@ def _start_options(parser: ArgumentParser) -> None:
     parser.add_argument("--most-gib", type=float, help="leave out problems with a larger footprint")
     parser.add_argument(
         "--configuration", action="append", default=[], metavar="JSON",
-        help='{"name": …, "strategy": …, "settings": {…}, "provider": …, "model": …, "budget": {"evaluations": …}}',
+        help='{"name": …, "strategy": …, "settings": {…}, "provider": …, "model": …, "budget": {"evaluations": …}}; '
+             '"providers": {ROLE: {…}} in place of provider and model names them by role, as in the API',
     )  # fmt: skip
     parser.add_argument("--set", choices=list(SETS), help="a ready set of configurations")
     parser.add_argument("--provider", default="", help="provider of all roles for configurations that name none")
     parser.add_argument("--model", default="", help="model, or recording of `replay`")
     parser.add_argument("--evaluations", type=int, help="budget of each run without one in its configuration")
+    parser.add_argument("--run-minutes", type=float, help="budget of each run in active minutes, likewise")
+    parser.add_argument("--run-usd", help="budget of each run in US dollars, likewise")
+    parser.add_argument("--run-tokens", type=int, help="budget of each run in tokens, likewise")
+    parser.add_argument("--run-device-minutes", type=float, help="budget of each run in device minutes, likewise")
     parser.add_argument("--seeds", default="0,1,2", help="such as 0,1,5-7")
     parser.add_argument("--baseline", action="append", choices=[one.value for one in Baseline])
+    parser.add_argument(
+        "--objective", default=Objective.DEVICE.value, choices=[one.value for one in Objective],
+        help="time that speedups compare: on the device alone, or of calls with the host",
+    )  # fmt: skip
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--dispatcher", default="celery", choices=list(DISPATCHERS))
     parser.add_argument("--team", default="", help="slug (default: the team of this installation)")
     parser.add_argument("--title", default="")
-    parser.add_argument("--usd", type=Decimal, help="limit of all runs together")
-    parser.add_argument("--tokens", type=int)
-    parser.add_argument("--device-minutes", type=float)
+    parser.add_argument("--private", action="store_true", help="visible to the team's owners alone")
+    parser.add_argument("--usd", help="limit of all runs together, in US dollars")
+    parser.add_argument("--tokens", type=int, help="limit of all runs together")
+    parser.add_argument("--device-minutes", type=float, help="limit of all runs together")
     parser.add_argument("--parallel", type=int, default=1, help="runs at once")
     parser.add_argument("--order-seed", type=int, default=0)
     parser.add_argument("--wait", action="store_true", help="follow the campaign and print its report")
@@ -243,6 +259,7 @@ def _retime_options(parser: ArgumentParser) -> None:
 
 def _new(options: dict[str, Any]) -> NewCampaign:
     most = options["most_gib"]
+    limits = {kind: options[kind] for kind in ("usd", "tokens", "device_minutes")}
     return NewCampaign(
         team=_team(options["team"]),
         suite=_suite_of(options["suite"]),
@@ -252,38 +269,67 @@ def _new(options: dict[str, Any]) -> NewCampaign:
                       None if most is None else int(most * GIB)),
         seeds=parse_seeds(options["seeds"]),
         baselines=options["baseline"] or [Baseline.EAGER.value],
+        objective=options["objective"],
         dispatcher=options["dispatcher"],
-        limits=Limits(options["usd"], options["tokens"], options["device_minutes"]),
+        limits=_checked(TotalLimits, limits, "limit of all runs").limits(),
         parallel_runs=options["parallel"],
         order_seed=options["order_seed"],
         title=options["title"],
+        is_private=options["private"],
     )  # fmt: skip
 
 
-def _configurations(options: dict[str, Any]) -> list[NewConfiguration]:
-    budget = Budget(evaluations=options["evaluations"])
-    providers = providers_of(options["provider"], options["model"])
-    ready = SETS[options["set"]].arms if options["set"] else ()
-    found = [NewConfiguration(arm.name, arm.strategy, arm.settings, providers, budget) for arm in ready]
-    return found + [_configuration(text, providers, budget) for text in options["configuration"]]
+class _Configuration(ConfigurationIn):
+    """Describe a configuration as the API does, or with one answerer of all roles as `provider` and `model`."""
 
+    provider: str = ""
+    model: str = ""
 
-def _configuration(text: str, providers: dict[str, Any], budget: Budget) -> NewConfiguration:
-    known = {"name", "strategy", "settings", "provider", "model", "budget"}
-    try:
-        given = json.loads(text)
-        if not isinstance(given, dict) or given.keys() - known or not {"name", "strategy"} <= given.keys():
-            raise ValueError
-        own = given.get("provider")
-        return NewConfiguration(
-            given["name"],
-            given["strategy"],
-            given.get("settings", {}),
-            providers_of(own, given.get("model", "")) if own else providers,
-            budget_from(given["budget"]) if "budget" in given else budget,
+    def completed(self, provider: str, model: str, budget: Budget) -> NewConfiguration:
+        """Return the configuration, with what the command's options say of all that it leaves out.
+
+        Raises ValueError where it names answerers in two ways, or a model of no provider.
+        """
+        given = self.model_fields_set
+        if "providers" in given and given & {"provider", "model"}:
+            raise ValueError("providers: say who answers either by role or as provider and model")
+        if self.model and not (self.provider or provider):
+            raise ValueError("model: name its provider too")
+        # The model of another provider is nobody's.
+        shorthand = providers_of(self.provider or provider, self.model or ("" if self.provider else model))
+        return replace(
+            self.new_configuration(),
+            providers=self.providers if "providers" in given else shorthand,
+            budget=self.budget.budget() if "budget" in given else budget,
         )
-    except (ValueError, TypeError) as error:
-        raise CommandError(f"--configuration takes JSON with {', '.join(sorted(known))}: {text[:200]}") from error
+
+
+def _configurations(options: dict[str, Any]) -> list[NewConfiguration]:
+    kinds = ("minutes", "usd", "tokens", "device_minutes")
+    limits = {"evaluations": options["evaluations"], **{kind: options[f"run_{kind}"] for kind in kinds}}
+    budget = _checked(RunLimits, limits, "budget of each run").budget()
+    provider, model = options["provider"], options["model"]
+    ready = SETS[options["set"]].arms if options["set"] else ()
+    providers = providers_of(provider, model)
+    found = [NewConfiguration(arm.name, arm.strategy, arm.settings, providers, budget) for arm in ready]
+    return found + [_configuration(text, provider, model, budget) for text in options["configuration"]]
+
+
+def _configuration(text: str, provider: str, model: str, budget: Budget) -> NewConfiguration:
+    what = f"--configuration {text[:200]}"
+    try:
+        return _checked(_Configuration, read_json(text), what).completed(provider, model, budget)
+    except ValueError as error:
+        raise CommandError(f"{what}: {error}") from error
+
+
+def _checked(kind: type[Checked], given: Any, what: str) -> Checked:
+    """Return what was given as the API would read it. Raises CommandError with the fields at fault."""
+    try:
+        return kind.model_validate(given)
+    except pydantic.ValidationError as error:
+        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)]
+        raise CommandError(f"{what}: {'; '.join(told)}") from error
 
 
 def _campaign(options: dict[str, Any]) -> Campaign:
