@@ -62,7 +62,7 @@ def kernelbench_com_report(campaign: Campaign) -> str:
         entries = {
             names[cell.problem]: _entry(campaign, cell, baseline, elapsed_s.get(cell.run, 0.0))
             for cell in cells
-            if cell.is_settled
+            if math.isfinite(cell.score(baseline))
         }
         models.append({
             "label": one.name, "harness": one.strategy, "model": _model(one.providers), "effort": "",

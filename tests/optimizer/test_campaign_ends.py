@@ -42,7 +42,8 @@ from optimizer.models.campaign import CampaignTransitionError
 from optimizer.queries.campaign_results import bands_of, costs_of, results_of
 from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.queries.suites import Subset
-from optimizer.reports.campaign import html_report, kernelbench_com_report, markdown_report
+from optimizer.reports.benchmark_forms import kernelbench_com_report
+from optimizer.reports.campaign import html_report, markdown_report
 from runners.job import JobResult, JobSpec, Status
 from tests.campaigns import (
     drive_campaign,
