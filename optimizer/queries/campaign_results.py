@@ -77,7 +77,7 @@ class Timed(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """Return True where the timing has ended and says something about the kernel."""
+        """Return True where the timing has ended and judges the kernel."""
         return (
             self.state == EvaluationState.DONE
             and self.status in _JUDGING
@@ -98,7 +98,7 @@ class Timed(NamedTuple):
 
     @property
     def why_unmeasured(self) -> str:
-        """Return why an ended timing says nothing about the kernel: the job's error, or else what failed."""
+        """Return why an ended timing does not judge the kernel: the job's error, or else what failed."""
         if self.error:
             return self.error[:200]
         failed = f"the {self.failed_side} failed: " if self.failed_side else ""
