@@ -20,7 +20,9 @@ from optimizer.runs.languages import languages_for
 from optimizer.runs.strategies import strategy_of
 from optimizer.search.machinery.time_model import FEWEST, Prediction, TimeModel
 from runners.job import Effort
+from runners.static_features.cost import descriptors
 
+_RULES = "Until then, what the rules of the hardware estimate as the cheapest goes first."
 # Lines of what the strategy would send next.
 MOST_NEXT = 8
 
@@ -39,7 +41,8 @@ class PlannedLine:
     """Hold one candidate. `number` is that of its kernel, None before it is one.
 
     `improvement` is the expected share of the best kernel's time that it saves. `after_s` is the run's device time once
-    it has been measured, and `fits` whether that is within the budget; both are None where it is not known.
+    it has been measured, and `fits` whether that is within the budget; both are None where it is not known. `cost` is
+    what the rules of the hardware estimate, which ranks where no time is predicted; None without machine code.
     """
 
     title: str
@@ -51,6 +54,7 @@ class PlannedLine:
     device_s: float | None = None
     after_s: float | None = None
     fits: bool | None = None
+    cost: float | None = None
 
     @property
     def worth(self) -> float | None:
@@ -113,7 +117,8 @@ class Forecast:
         predicted = self.model.predict(figures) if self.model else None
         improvement = predicted.improvement(self.best_us) if predicted and self.best_us else None
         seconds = self.device.seconds(predicted.time_us if predicted else None) if self.device else None
-        return PlannedLine(title, number, stage, why, predicted, improvement, seconds)
+        cost = descriptors(figures)["cost"] if figures else None
+        return PlannedLine(title, number, stage, why, predicted, improvement, seconds, cost=cost)
 
 
 def plan_of(run: Run) -> Plan:
@@ -201,7 +206,8 @@ def _note(forecast: Forecast, lines: list[PlannedLine]) -> str:
     if not lines:
         return ""
     if forecast.model is None:
-        return f"No time is predicted before {FEWEST} correct kernels with static features were measured."
+        told = f"No time is predicted before {FEWEST} correct kernels with static features were measured."
+        return f"{told} {_RULES}" if any(line.cost is not None for line in lines) else told
     if any(line.predicted is None for line in lines):
         return "A time is predicted only for kernels whose machine code was read: they were built here."
     return ""

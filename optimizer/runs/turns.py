@@ -6,6 +6,7 @@ The run's jobs exchange their places in the queue among themselves, so that no o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import median
 
 from optimizer.models import Job, JobState, Run
@@ -17,7 +18,8 @@ from optimizer.runs.plan import Forecast, PlannedLine, Stage
 def order_waiting(run: Run) -> None:
     """Order the run's first evaluations that wait for its device. Call under the run's lock.
 
-    Kernels without a prediction count as the median of the others. A processor of this machine is not scarce.
+    Before times are predicted, the rules of the hardware rank the kernels. What has no figures counts as the median of
+    the others. A processor of this machine is not scarce.
     """
     if run.target.key == "cpu":
         return
@@ -26,12 +28,9 @@ def order_waiting(run: Run) -> None:
     if len(jobs) < 2:
         return
     forecast = Forecast(run)
-    if forecast.model is None:
-        return
     lines = [_line(forecast, job) for job in jobs]
-    known = [line.worth for line in lines if line.worth is not None]
-    usual = median(known) if known else 0.0
-    order = sorted(range(len(jobs)), key=lambda at: _rank(lines[at], usual))
+    ranks = _by_worth(lines) if forecast.model else _by_cost(lines)
+    order = sorted(range(len(jobs)), key=ranks.__getitem__)
     places = [job.turn for job in jobs]
     for place, at in zip(places, order, strict=True):
         # A runner may claim a job meanwhile, and then its place does not matter any more.
@@ -44,7 +43,18 @@ def _line(forecast: Forecast, job: Job) -> PlannedLine:
     return forecast.line("", None, Stage.QUEUED, "", figures)
 
 
-def _rank(line: PlannedLine, usual: float) -> tuple[float, float]:
-    """Return the key by which candidates sort: worth, and of equals the faster one."""
-    worth = usual if line.worth is None else line.worth
-    return (-worth, line.predicted.time_us if line.predicted else math.inf)
+def _by_worth(lines: Sequence[PlannedLine]) -> list[tuple[float, float]]:
+    """Return the keys by which candidates sort: worth, and of equals the faster one."""
+    known = [line.worth for line in lines if line.worth is not None]
+    usual = median(known) if known else 0.0
+    return [
+        (-(usual if line.worth is None else line.worth), line.predicted.time_us if line.predicted else math.inf)
+        for line in lines
+    ]
+
+
+def _by_cost(lines: Sequence[PlannedLine]) -> list[tuple[float, float]]:
+    """Return the keys by which candidates sort where no time is predicted: the estimated cost alone."""
+    known = [line.cost for line in lines if line.cost is not None]
+    usual = median(known) if known else 0.0
+    return [(usual if line.cost is None else line.cost, 0.0) for line in lines]

@@ -166,6 +166,30 @@ def test_a_runs_order_does_not_let_it_overtake_another_run(busy: Run, team: Team
     assert claimed() == ["work 11", "work 12", "work 50", "another run", "work 150"]
 
 
+@pytest.mark.django_db
+def test_before_a_model_exists_the_rules_of_the_hardware_rank_what_waits(team: Team, member: User) -> None:
+    run = run_of(team, member)
+    add_kernel(lock_run(run.pk), Draft("p", Source(Language.PYTHON, "x = 1"), title="not built here"))
+    for amount in (150, 50, 30, 12):
+        add_kernel(lock_run(run.pk), draft(amount))
+    while work_once(DatabaseJobSource(), "build", "builder", measure):
+        pass
+    plan = plan_of(Run.objects.get(pk=run.pk))
+    assert all(line.predicted is None and line.improvement is None for line in plan.lines)
+    assert "the rules of the hardware" in plan.note
+    # What has no machine code counts as the usual kernel.
+    order = ["work 12", "work 30", "not built here", "work 50", "work 150"]
+    assert [line.title for line in plan.lines] == order == claimed()
+
+
+@pytest.mark.django_db
+def test_a_plan_of_kernels_without_machine_code_names_no_rules(team: Team) -> None:
+    run = run_of(team)
+    add_kernel(lock_run(run.pk), Draft("p", Source(Language.PYTHON, "x = 1")))
+    note = plan_of(Run.objects.get(pk=run.pk)).note
+    assert "No time is predicted" in note and "rules" not in note
+
+
 def claimed() -> list[str]:
     """Claim every job of the device's queue, and return the titles of their kernels in that order."""
     found = []
