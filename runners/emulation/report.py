@@ -37,5 +37,8 @@ def stopped(log: str) -> Stopped | None:
 
 
 def notes(log: str) -> list[str]:
-    """Return what the emulation noticed without stopping, such as a read of LDS that nothing had written."""
-    return [match["text"][:300] for match in _LINE.finditer(log) if match["kind"] == "note"][:1]
+    """Return what the emulation noticed without stopping, such as a read of LDS that nothing had written.
+
+    It says each of its two notes once; a candidate that prints more of them is not heard.
+    """
+    return [match["text"][:300] for match in _LINE.finditer(log) if match["kind"] == "note"][:2]

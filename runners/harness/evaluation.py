@@ -148,6 +148,7 @@ class Evaluation:
             except CandidateFailure:
                 self._found.flags.append(Flag.EMULATED)
                 raise
+            logs.append("\n".join(found.notes))
         self._found.outcomes, self._found.sandbox = found.outcomes, found.level
         self._found.flags.append(Flag.EMULATED)
 

@@ -149,6 +149,30 @@ def test_threads_at_different_barriers_are_named_by_line() -> None:
     assert "different barriers" in says(result) and "line 5" in says(result) and "line 7" in says(result)
 
 
+ROWS = """x += blockIdx.x * n; out += blockIdx.x * n; float top = -INFINITY, sum = 0;
+for (int64_t c = 0; c < n; ++c) top = fmaxf(top, x[c]);
+for (int64_t c = 0; c < n; ++c) sum += expf(x[c] - top);
+for (int64_t c = 0; c < n; ++c) out[c] = expf(x[c] - top) / sum;
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "noted"),
+    [
+        (f"if (threadIdx.x == 0) {{ {ROWS} }}\n__syncthreads();", False),
+        (f"if (threadIdx.x == 0) {{ {ROWS} __syncthreads(); }}", True),
+        (f"if (threadIdx.x >= 64) return; if (threadIdx.x == 0) {{ {ROWS} }}\n__syncthreads();", False),
+    ],
+    ids=["every lane", "one lane", "one whole wave"],
+)
+def test_a_barrier_that_ended_lanes_of_a_wave_never_reach_is_noted(body: str, noted: bool) -> None:
+    """Expect no fault, since neither AMD's nor NVIDIA's devices wait for threads that have ended."""
+    result = softmax(body)
+    assert result.status is Status.CORRECT and Flag.EMULATED in result.flags, says(result)
+    log = next(stage.log for stage in result.stages if stage.name == "emulation")
+    assert ("lanes of its wave that have ended" in log) is noted
+
+
 def test_a_write_behind_the_output_names_buffer_and_thread() -> None:
     result = softmax("out[n * gridDim.x + threadIdx.x] = 1;")
     assert result.status is Status.CRASHED

@@ -187,7 +187,7 @@ LdsByte dynamic_bytes[DEVICE_LDS_BYTES];
 LdsByte* static_bytes;
 uint32_t launches;
 size_t static_lds_bytes;  // of the `__shared__` variables that this launch has touched
-bool said_uninitialised;
+bool said_uninitialised, said_ended;
 
 std::vector<Buffer>& buffers() {
   static auto* all = new std::vector<Buffer>;
@@ -730,6 +730,24 @@ void describe_site(char* text, size_t size, const Fiber& fiber) {
            fiber.site >> 10);
 }
 
+bool has_ended_lanes(unsigned wave) {
+  const unsigned first = wave * WAVE, end = std::min(first + WAVE, threads_in_block);
+  for (unsigned t = first; t < end; ++t)
+    if (fibers[t].state == DONE) return true;
+  return false;
+}
+
+// Say once that lanes of a wave wait at a barrier that others of it never reach, since they have ended. Devices go on: AMD's
+// count waves, NVIDIA's threads that have not ended (since Volta). A branch around a barrier is undefined all the same.
+void note_ended_lanes(const Fiber& fiber) {
+  if (said_ended || !has_ended_lanes(fiber.wave)) return;
+  said_ended = true;
+  char where[100];
+  describe_site(where, sizeof where, fiber);
+  fprintf(stderr, "\nemulation: note: %s of block (%u, %u, %u) waits for no lanes of its wave that have ended: return before a"
+          " barrier, but do not branch around it\n", where, fiber.block.x, fiber.block.y, fiber.block.z);
+}
+
 // Release the threads of a block from its barrier. They must all be at the same one, unless whole waves chose another.
 void release_barrier() {
   Fiber* one = nullptr;
@@ -738,6 +756,7 @@ void release_barrier() {
     Fiber& fiber = fibers[t];
     if (fiber.state != AT_BARRIER) continue;
     if (one == nullptr) one = &fiber;
+    note_ended_lanes(fiber);
     const bool may_differ = one->barrier_kind == RAW_BARRIER && fiber.barrier_kind == RAW_BARRIER && one->wave != fiber.wave;
     if (fiber.site != one->site && !may_differ) {
       char text[300], here[100], there[100];

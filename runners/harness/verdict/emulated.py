@@ -61,10 +61,11 @@ class EmulatedChecks(Checks):
 
 @dataclass(frozen=True)
 class Emulated:
-    """Hold the cases that were right, and the level of the sandbox in which the kernel ran."""
+    """Hold the cases that were right, the sandbox's level in which the kernel ran, and what the emulation noticed."""
 
     outcomes: list[CaseOutcome]
     level: str
+    notes: list[str]
 
 
 def check(
@@ -94,7 +95,7 @@ def check(
     finally:
         process.close()
         oracle.reset()
-    return Emulated(checks.outcomes, process.level)
+    return Emulated(checks.outcomes, process.level, notes(process.log()))
 
 
 def _explain(failure: CandidateFailure, log: str) -> None:
