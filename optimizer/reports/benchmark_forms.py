@@ -55,7 +55,7 @@ def kernelbench_com_report(campaign: Campaign) -> str:
     results = results_of(campaign)
     baseline, seed = campaign.baselines[0], min(results.seeds, default=0)
     names = {problem: name.rpartition("/")[2] for problem, name in results.problems}
-    elapsed_s = dict(campaign.cells.order_by().values_list("run", "run__active_s"))
+    elapsed_s: dict[int | None, float] = dict(campaign.cells.order_by().values_list("run", "run__active_s"))
     models = []
     for one in results.configurations:
         cells = [cell for cell in results.cells if cell.configuration == one.pk and cell.seed == seed]
@@ -127,7 +127,8 @@ def _searched(campaign: Campaign, problems: Collection[int]) -> Iterable[tuple[i
         speedup__isnull=False,
         copied_from__isnull=True,
     )
-    return rows.order_by("pk").values_list("kernel__run__campaign_cell__problem_version", "time_us", "speedup")
+    timed = rows.order_by("pk").values_list("kernel__run__campaign_cell__problem_version", "time_us", "speedup")
+    return [(problem, time_us, speedup) for problem, time_us, speedup in timed if time_us and speedup]
 
 
 def _timing(campaign: Campaign, times_ms: Sequence[float]) -> dict[str, Any]:

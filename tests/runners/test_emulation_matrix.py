@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,7 +187,7 @@ def laid_out(values: list[list[int]], kind: str) -> bytes:
 
 def called(code: ctypes.CDLL, one: Instruction, a: bytes, b: bytes, c: list[int]) -> list[float]:
     """Return the result's registers, lane by lane."""
-    number = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int}[one.result]
+    number: Any = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int}[one.result]
     third, result = (number * len(c))(*c), (number * len(c))()
     buffers = (ctypes.create_string_buffer(a, len(a)), ctypes.create_string_buffer(b, len(b)), third, result)
     code.emu_begin_call(0)
