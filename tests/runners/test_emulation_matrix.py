@@ -10,7 +10,6 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,6 +35,12 @@ ENCODERS: dict[str, Callable[[int], bytes]] = {
     "i8": lambda value: struct.pack("<b", value),
     "fp8": lambda value: bytes([E4M3[value]]),
     "bf8": lambda value: bytes([E5M2[value]]),
+}
+
+NUMBERS: dict[str, type[ctypes.c_double] | type[ctypes.c_float] | type[ctypes.c_int]] = {
+    "double": ctypes.c_double,
+    "float": ctypes.c_float,
+    "int": ctypes.c_int,
 }
 
 
@@ -187,7 +192,7 @@ def laid_out(values: list[list[int]], kind: str) -> bytes:
 
 def called(code: ctypes.CDLL, one: Instruction, a: bytes, b: bytes, c: list[int]) -> list[float]:
     """Return the result's registers, lane by lane."""
-    number: Any = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int}[one.result]
+    number = NUMBERS[one.result]
     third, result = (number * len(c))(*c), (number * len(c))()
     buffers = (ctypes.create_string_buffer(a, len(a)), ctypes.create_string_buffer(b, len(b)), third, result)
     code.emu_begin_call(0)
