@@ -25,9 +25,7 @@ def kernelbench_report(campaign: Campaign) -> str:
     """
     results = results_of(campaign)
     places = {cell.name: place.groups() for cell in results.cells if (place := _NUMBERED.match(cell.name))}
-    counted = [
-        cell for cell in results.cells if cell.name in places and math.isfinite(cell.score(campaign.baselines[0]))
-    ]
+    counted = [cell for cell in results.cells if cell.name in places and _counts(cell, campaign.baselines[0])]
     # The analysis pairs results and baselines by their positions, so both are in the order of the numbers.
     counted.sort(key=lambda cell: (*map(int, places[cell.name]), cell.seed))
     files: dict[str, Any] = _result_files(results, counted, places)
@@ -62,7 +60,7 @@ def kernelbench_com_report(campaign: Campaign) -> str:
         entries = {
             names[cell.problem]: _entry(campaign, cell, baseline, elapsed_s.get(cell.run, 0.0))
             for cell in cells
-            if math.isfinite(cell.score(baseline))
+            if _counts(cell, baseline)
         }
         models.append({
             "label": one.name, "harness": one.strategy, "model": _model(one.providers), "effort": "",
@@ -78,6 +76,10 @@ def kernelbench_com_report(campaign: Campaign) -> str:
         "models": models,
         "per_problem": {name: _ranking(name, models) for name in sorted(names.values())},
     }, indent=2)  # fmt: skip
+
+
+def _counts(cell: CellResult, baseline: str) -> bool:
+    return math.isfinite(cell.score(baseline))
 
 
 def _result_files(

@@ -202,9 +202,7 @@ class KernelBenchProblem(Problem):
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """Run the prepared model as it was built: in training mode, as published. Its buffers stay as they were."""
-        model = self._moved(self._prepared(), inputs)
-        with _preserved(model):
-            return self._call(model, inputs)
+        return self._narrow(self._moved(self._prepared(), inputs), inputs)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """Return the model's outputs in float64 if it runs so and its own float32 result agrees with that, else in
@@ -238,13 +236,16 @@ class KernelBenchProblem(Problem):
         return self._beside(self._wide(model, inputs), model, inputs)
 
     def _beside(self, wide: list[torch.Tensor] | None, model: Any, inputs: CallInputs) -> Outcome:
-        with _preserved(model):
-            narrow = self._call(model, inputs)
+        narrow = self._narrow(model, inputs)
         if wide is None or len(wide) != len(narrow):
             return Outcome(narrow, None, [])
         from runners.problems.compare import loss_of
 
         return Outcome(narrow, wide, [loss_of(own, exact) for own, exact in zip(narrow, wide, strict=True)])
+
+    def _narrow(self, model: Any, inputs: CallInputs) -> list[torch.Tensor]:
+        with _preserved(model):
+            return self._call(model, inputs)
 
     def _wide(self, model: Any, inputs: CallInputs) -> list[torch.Tensor] | None:
         if self._call_seed is not None or _bytes_of(model, inputs) > WIDE_BYTES:

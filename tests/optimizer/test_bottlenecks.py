@@ -1,4 +1,4 @@
-"""What limits a kernel is named from everything that was measured of it, in the words of the knowledge pages."""
+"""Test that what limits a kernel is named by all that was measured of it, in the words of the knowledge pages."""
 
 from __future__ import annotations
 
