@@ -45,16 +45,17 @@ def _line(forecast: Forecast, job: Job) -> PlannedLine:
 
 def _by_worth(lines: Sequence[PlannedLine]) -> list[tuple[float, float]]:
     """Return the keys by which candidates sort: worth, and of equals the faster one."""
-    known = [line.worth for line in lines if line.worth is not None]
-    usual = median(known) if known else 0.0
-    return [
-        (-(usual if line.worth is None else line.worth), line.predicted.time_us if line.predicted else math.inf)
-        for line in lines
-    ]
+    times_us = [line.predicted.time_us if line.predicted else math.inf for line in lines]
+    return [(-worth, us) for worth, us in zip(_filled([line.worth for line in lines]), times_us, strict=True)]
 
 
 def _by_cost(lines: Sequence[PlannedLine]) -> list[tuple[float, float]]:
     """Return the keys by which candidates sort where no time is predicted: the estimated cost alone."""
-    known = [line.cost for line in lines if line.cost is not None]
+    return [(cost, 0.0) for cost in _filled([line.cost for line in lines])]
+
+
+def _filled(figures: Sequence[float | None]) -> list[float]:
+    """Return the figures, with the median of those that are known in place of the others."""
+    known = [one for one in figures if one is not None]
     usual = median(known) if known else 0.0
-    return [(usual if line.cost is None else line.cost, 0.0) for line in lines]
+    return [usual if one is None else one for one in figures]
