@@ -9,7 +9,7 @@ timed again as a whole, after all others, where a timing gave no measurement or 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from django.db.models import Q, QuerySet
@@ -18,6 +18,7 @@ from optimizer.models import (
     Campaign,
     CampaignCell,
     CampaignTiming,
+    Evaluation,
     EvaluationPurpose,
     EvaluationState,
     Kernel,
@@ -27,6 +28,7 @@ from optimizer.queries.campaign_steps import is_own
 from optimizer.queries.campaign_timings import problems_to_repeat
 from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
+from runners.dispatch.spool import SpoolDispatcher
 from runners.job import Baseline
 
 _OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
@@ -58,24 +60,38 @@ def winner_of(run: Run) -> Kernel | None:
 def settle(campaign: Campaign) -> bool:
     """Queue the next timings once those before have ended. Return True when all have.
 
-    The first timing of a problem is queued alone: the others wait for the worker that took it. Call under the
-    campaign's lock.
+    The first timing of a problem is queued alone: the others wait for the worker that took it. Behind a spool
+    directory, where each exchange may be a person's errand, all timings are queued at once. Call under the campaign's
+    lock.
     """
     if open_timings(campaign).exists():
         return False
-    waiting = campaign.timings.filter(evaluation=None).order_by("order")
+    waiting = campaign.timings.filter(evaluation=None).order_by("order").select_related("kernel__run", "cell")
     if not waiting.exists() and not _repeat(campaign):
         return True
+    if campaign.dispatcher == SpoolDispatcher.name and not _has_begun(campaign):
+        _queue(waiting)
+        return False
     problem = waiting[0].cell.problem_version_id
     worker = _worker_of(campaign, problem)
-    together = waiting.filter(cell__problem_version=problem).select_related("kernel__run", "cell")
-    for timing in together if worker is not None else together[:1]:
+    together = waiting.filter(cell__problem_version=problem)
+    _queue(together if worker is not None else together[:1], worker or "")
+    return False
+
+
+def _queue(timings: Iterable[CampaignTiming], worker: str = "") -> None:
+    for timing in timings:
         run = lock_run(timing.kernel.run_id)
         timing.evaluation = dispatch_again(
-            run, timing.kernel, EvaluationPurpose.SETTLING, Baseline(timing.baseline), worker or ""
+            run, timing.kernel, EvaluationPurpose.SETTLING, Baseline(timing.baseline), worker
         )
         timing.save(update_fields=["evaluation"])
-    return False
+
+
+def _has_begun(campaign: Campaign) -> bool:
+    """Return whether anything was timed for this settling, also what is to be repeated."""
+    settled = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
+    return settled.filter(kernel__run__campaign_cell__campaign=campaign).exists()
 
 
 def open_timings(campaign: Campaign) -> QuerySet[CampaignTiming]:

@@ -227,6 +227,33 @@ def test_all_timings_of_a_problem_come_from_one_worker(team: Team) -> None:
     assert timings.count() == campaign.timings.count(), "none had to be repeated"
 
 
+def _make_campaign_to_settle_by_spool(team: Team) -> Campaign:
+    """Create a campaign of dispatcher `spool` whose runs have ended and of which nothing is timed yet."""
+    campaign = make_settling_campaign(team)
+    campaign.timings.update(evaluation=None)
+    Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING).delete()
+    Campaign.objects.filter(pk=campaign.pk).update(dispatcher="spool")
+    return campaign
+
+
+def test_all_timings_go_to_a_spool_at_once_in_their_order(team: Team) -> None:
+    campaign = _make_campaign_to_settle_by_spool(team)
+    advance_campaign(campaign.pk)
+    timings = campaign.timings.order_by("order")
+    assert None not in timings.values_list("evaluation", flat=True), "one exchange carries all of them"
+    jobs = list(timings.values_list("evaluation__job", flat=True))
+    assert jobs == sorted(jobs)
+    _settle_with(campaign, lambda: ["behind the spool"])
+    assert {cell.outcome for cell in results_of(campaign).cells} == {"settled"}
+
+
+def test_what_several_spools_timed_of_a_problem_is_timed_again_by_one(team: Team) -> None:
+    campaign = _make_campaign_to_settle_by_spool(team)
+    _settle_with(campaign, lambda: ["one spool", "another"])
+    workers = _workers_of(campaign)
+    assert len(workers) == 2 and all(len(one) == 1 for one in workers.values())
+
+
 def test_a_problem_whose_worker_is_lost_on_the_way_is_timed_again_elsewhere(team: Team) -> None:
     campaign = make_settling_campaign(team)
     left = [2]
