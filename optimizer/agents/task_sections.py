@@ -169,14 +169,13 @@ def _checks(problem: Problem) -> str:
     if problem.compares:
         lines = ["- the problem's own check judges the outputs"]
     else:
-        outputs = [a.dtype for a in problem.arguments if a.role is Role.OUTPUT] or ["float32", "float16"]
+        outputs = [a.dtype for a in problem.arguments if a.role is Role.OUTPUT] or problem.judged_dtypes
         limits = {dtype: problem.tolerance(dtype) for dtype in outputs}
         lines = [
             f"- {dtype} outputs: |out − expected| ≤ {limit.atol:g} + {limit.rtol:g} · |expected| for every element"
             for dtype, limit in limits.items()
         ]
-    has_variants = type(problem).distributions is not Problem.distributions
-    if has_variants:
+    if problem.has_variants:
         lines.append(
             "- beside the published inputs, scaled, shifted and heavier-tailed ones are checked where the reference is "
             "steady on them"

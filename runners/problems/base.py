@@ -200,6 +200,9 @@ class Problem(ABC):
     seeds: tuple[Seed, ...] = ()
     reference_source: str = ""
     compares: bool = False  # whether `compare` has a verdict of its own
+    has_variants: bool = False  # whether `distributions` has more than a case names
+    # Of which outputs people are told the tolerance where the format declares no arguments.
+    judged_dtypes: tuple[str, ...] = ("float32", "float16")
     obstacles: tuple[str, ...] = ()  # why it can be read but not evaluated here; empty for most
 
     @abstractmethod

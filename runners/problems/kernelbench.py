@@ -95,6 +95,7 @@ class KernelBenchProblem(Problem):
 
     format = FORMAT
     entry_point = "ModelNew"
+    has_variants = True
     languages: tuple[Language, ...] = (Language.PYTHON, Language.TRITON)
 
     def __init__(self, bundle: ProblemBundle) -> None:

@@ -58,6 +58,8 @@ class KernelBenchHardProblem(KernelBenchProblem):
         self._stress = {case["name"]: case for case in self._task["stress"]}
         self._scaled_inputs = tuple(name for name, case in self._stress.items() if not case["state"])
         self.compares = self._selects
+        self.has_variants = not self._stress
+        self.judged_dtypes = tuple(self._task["tolerance"]) or self.judged_dtypes
         self.obstacles = self._missing_modules()
         self.description = self._described()
 
@@ -218,12 +220,11 @@ class KernelBenchHardProblem(KernelBenchProblem):
 
     def _described(self) -> str:
         forbidden = ", ".join(f"`{name}`" for name in self._task["forbidden"]) or "none"
-        stress = ", ".join(self._stress) or "none"
+        stress = f"Inputs or weights are also scaled: {', '.join(self._stress)}.\n" if self._stress else ""
         return (
             f"{self._model_docstring()}\n\nThe candidate defines `Model` (or `ModelNew`) with the constructor, the "
             "forward and exactly the parameters and buffers of the reference's `Model`; it is put into evaluation mode "
-            f"and takes the reference's state dict strictly.\n\nForbidden operations: {forbidden}.\n"
-            f"Inputs or weights are also scaled: {stress}.\n"
+            f"and takes the reference's state dict strictly.\n\nForbidden operations: {forbidden}.\n{stress}"
         )
 
 

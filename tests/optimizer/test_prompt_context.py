@@ -6,6 +6,7 @@ import random
 import re
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -209,6 +210,15 @@ def test_hidden_shapes_tolerances_and_inputs_are_those_of_the_problem(name: str,
     for case in problem.cases(target, Purpose.TEST):
         assert f"inputs: {', '.join(case.distributions)}" in said
     assert f"Build {Limits().build_s:g} s, one call {Limits().call_s:g} s" in said
+
+
+def test_tolerances_of_a_format_without_declared_outputs_are_those_that_it_names() -> None:
+    problem = open_bundle(load("softmax_rows"))
+    with mock.patch.multiple(problem, arguments=(), judged_dtypes=("float32",), has_variants=True):
+        said = task_sections.task(problem, "cpu", problem.languages[0], Delimiters(MARK))
+    limit = problem.tolerance("float32")
+    assert f"- float32 outputs: |out − expected| ≤ {limit.atol:g} + {limit.rtol:g}" in said
+    assert "float16 outputs:" not in said and "heavier-tailed ones are checked" in said
 
 
 def test_a_problem_without_hidden_shapes_is_not_said_to_have_some() -> None:

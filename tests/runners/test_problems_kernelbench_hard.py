@@ -125,6 +125,9 @@ def test_a_directory_is_found_and_described(directory: Path) -> None:
     problem = opened(directory)
     assert (problem.name, problem.title, problem.obstacles) == ("91_scaled_gemm", "Scaled GEMM", ())
     assert "`F.linear`" in problem.description and "strictly" in problem.description
+    assert "also scaled: small_input, small_weight." in problem.description
+    # Its stress cases replace our own variants of inputs.
+    assert problem.judged_dtypes[0] == "bfloat16" and not problem.has_variants
 
 
 @pytest.mark.parametrize("missing", ["problem.yaml", "shapes.py", "reference.py"])
@@ -222,6 +225,7 @@ def test_without_the_harness_beside_it_a_problem_has_no_stress_and_no_peaks(
     case = problem.cases("h100", Purpose.TEST)[0]
     assert case.distributions == ("published",) and problem.cases("h100", Purpose.HIDDEN) == []
     assert problem.peak_fraction(case, 1.0) is None
+    assert problem.has_variants and "scaled:" not in problem.description
     assert set(problem.distributions(problem.cases("cpu", Purpose.TEST)[0])) > {"published"}
 
 
