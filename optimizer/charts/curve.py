@@ -39,7 +39,7 @@ class Point:
     """Hold one kernel's first evaluation, in the order in which they ended.
 
     `evaluations` is how many were counted up to it (see `optimizer.queries.outcomes`). `best` is the speedup of the
-    kernel that led after it; `doubted` points never lead.
+    kernel that led after it; `excluded` points, unconfirmed or refuted, never lead.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Point:
     low: float | None
     high: float | None
     best: float | None
-    doubted: bool = False
+    excluded: bool = False
 
     def at(self, axis: Axis) -> float:
         """Return the position on that axis."""
@@ -85,15 +85,15 @@ def points_of(run: Run) -> list[Point]:
         # Seeds come before the first evaluation, at zero: the axis ends at the number that the budget counts.
         count += bool(counted)
         known = speedup if status == EvaluationStatus.CORRECT else None
-        doubted = known is not None and (unconfirmed or number in refuted)
+        excluded = known is not None and (unconfirmed or number in refuted)
         # Only supported claims raise the curve, as only they can lead the run.
-        if known is not None and not doubted:
+        if known is not None and not excluded:
             lead.meet(known, low or 0.0, *pair)
         minutes = max(0.0, (ended - began).total_seconds() / 60)
         outcome = EvaluationStatus(status)
         cost = spent.until(ended)
         points.append(
-            Point(number, outcome, verdict, count, minutes, *cost, known, low, high, lead.speedup, doubted)
+            Point(number, outcome, verdict, count, minutes, *cost, known, low, high, lead.speedup, excluded)
         )
     return _with_headline(run, points)
 
@@ -194,7 +194,7 @@ def _correct(points: Sequence[Point], axis: Axis) -> list[go.Scatter]:
     groups: list[list[Point]] = [[] for _ in GROUPS]
     for point in points:
         if point.speedup is not None:
-            groups[2 if point.doubted else int(point.verdict != "faster")].append(point)
+            groups[2 if point.excluded else int(point.verdict != "faster")].append(point)
     shown = [(group, look) for group, look in zip(groups, GROUPS, strict=True) if group or look != GROUPS[2]]
     return [_marks(group, axis, *look) for group, look in shown]
 

@@ -182,7 +182,7 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
         status=Status(evaluation.status) if evaluation and evaluation.status else None,
         result=result,
         time_us=_time_us(evaluation, anchor),
-        times_us=(anchor or UNANCHORED).by_case(result) if result and not _is_doubted(evaluation) else {},
+        times_us=(anchor or UNANCHORED).by_case(result) if result and not _is_excluded(evaluation) else {},
         hypothesis_key=kernel.hypothesis.key if kernel.hypothesis else None,
         title=kernel.title,
         report=kernel.report,
@@ -191,7 +191,7 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
     )
 
 
-def _is_doubted(evaluation: Evaluation | None) -> bool:
+def _is_excluded(evaluation: Evaluation | None) -> bool:
     """Return whether the claim is unconfirmed; nothing is built on such times."""
     return evaluation is not None and evaluation.unconfirmed
 
@@ -204,7 +204,7 @@ def _with_hot_loop(result: JobResult | None) -> JobResult | None:
 
 
 def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
-    if _is_doubted(evaluation):
+    if _is_excluded(evaluation):
         return None
     if evaluation is None or evaluation.time_us is None or anchor is None:
         return evaluation.time_us if evaluation else None
@@ -213,7 +213,7 @@ def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | No
 
 def _bound_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
     """Return the time that the lower end of the speedup's interval stands for; None without an interval."""
-    if evaluation is None or anchor is None or not evaluation.speedup_low or _is_doubted(evaluation):
+    if evaluation is None or anchor is None or not evaluation.speedup_low or _is_excluded(evaluation):
         return None
     return anchor.overall_us / evaluation.speedup_low
 

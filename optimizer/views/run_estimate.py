@@ -34,7 +34,7 @@ class RunEstimate:
     `limits` are its limits in words.
     """
 
-    estimate: Estimate
+    expected: Estimate
     lines: list[EstimateLine]
     absence: str
     limits: list[str]

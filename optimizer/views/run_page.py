@@ -252,8 +252,8 @@ def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
     key = sort.removeprefix("-")
     field = F(KERNEL_SORTS.get(key, "number"))
     first = field.desc(nulls_last=True) if sort.startswith("-") else field.asc(nulls_last=True)
-    doubts = [F("evaluation__unconfirmed").asc(nulls_first=True)] if key in RANKING_SORTS else []
-    return kernels.order_by(*doubts, first, "number")
+    unconfirmed_last = [F("evaluation__unconfirmed").asc(nulls_first=True)] if key in RANKING_SORTS else []
+    return kernels.order_by(*unconfirmed_last, first, "number")
 
 
 def _after(request: HttpRequest) -> int:

@@ -70,7 +70,7 @@ def form_context(form: StartRunForm) -> dict[str, Any]:
         "presets": PRESETS,
         "clone_of": form.clone_of,
         "templates": templates_of(form.user),
-        "outlook": estimate_of(form),
+        "estimate": estimate_of(form),
     }
 
 

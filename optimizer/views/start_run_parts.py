@@ -51,10 +51,10 @@ def _is_default(name: str, value: str) -> bool:
 
 @login_required
 @require_safe
-def start_run_outlook(request: HttpRequest) -> HttpResponse:
+def start_run_estimate(request: HttpRequest) -> HttpResponse:
     """Return the estimate of the run and whether a runner would measure it."""
     form = StartRunForm(user_of(request), request.GET, given={})
-    return render(request, "runs/_outlook.html", {"outlook": estimate_of(form), "oob": True})
+    return render(request, "runs/_estimate.html", {"estimate": estimate_of(form), "oob": True})
 
 
 @login_required

@@ -28,9 +28,9 @@ def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Vis
         server.script(Reply(text='{"sum": 42}'))
         make_provider(server, team, name="local")
         page = visit("/runs/new/")
-        expect(page.locator("#outlook")).to_contain_text("from 1 earlier run")
+        expect(page.locator("#estimate")).to_contain_text("from 1 earlier run")
         page.get_by_label("Strategy").select_option("scientist")
-        expect(page.locator("#outlook")).to_contain_text("other strategies")
+        expect(page.locator("#estimate")).to_contain_text("other strategies")
         page.get_by_label("Answered by").first.select_option("local")
         page.get_by_role("button", name="Test the provider for all roles").click()
         # The first check in a server loads the client library.

@@ -1,4 +1,4 @@
-"""Test the API around the runs: notifications, who follows and sees, comparison, outlook, templates, teams,
+"""Test the API around the runs: notifications, who follows and sees, comparison, estimate, templates, teams,
 parameters."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_a_comparison_with_a_run_of_others_is_not_there(api: Call, run: Run, for
     assert api("GET", f"/runs/compare?ids={run.pk},{foreign.pk}").status_code == 404
 
 
-# outlook
+# estimate
 
 
 def test_an_estimate_tells_what_such_runs_took_and_starts_nothing(api: Call, team: Team, finished: Run) -> None:

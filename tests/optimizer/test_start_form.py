@@ -93,19 +93,19 @@ def test_a_dispatchers_settings_reach_the_run_and_another_ones_do_not(pages: Cli
     assert refused.context["form"].errors["dispatcher"]
 
 
-def test_the_outlook_says_that_no_such_run_is_known_and_that_nobody_measures(
+def test_the_estimate_says_that_no_such_run_is_known_and_that_nobody_measures(
     pages: Client, run: Run, team: Team
 ) -> None:
-    said = text_of(pages, reverse("start_run_outlook"), **filled(team))
+    said = text_of(pages, reverse("start_run_estimate"), **filled(team))
     assert "No estimate yet: no comparable runs." in said
     assert "The run ends after 3 evaluations" in flowing(said) and "whichever comes first" in said
     assert "Waiting for a runner for cpu." in said
 
 
-def test_the_outlook_comes_from_runs_that_have_ended(pages: Client, run: Run, team: Team) -> None:
+def test_the_estimate_comes_from_runs_that_have_ended(pages: Client, run: Run, team: Team) -> None:
     ended = {"state": RunState.FINISHED, "spent_evaluations": 4, "active_s": 480.0}
     Run.objects.filter(pk=run.pk).update(**ended)
-    said = text_of(pages, reverse("start_run_outlook"), **filled(team, strategy="tune", budget_evaluations=8))
+    said = text_of(pages, reverse("start_run_estimate"), **filled(team, strategy="tune", budget_evaluations=8))
     assert "about 16 minutes" in said
     assert "For 8 evaluations, from 1 earlier run" in flowing(said)
 
@@ -116,13 +116,13 @@ def test_the_form_says_where_tuning_would_measure_the_reference_only(pages: Clie
     version, _ = do_import_problem(bundle, "test", ())
     assert only in flowing(text_of(pages, reverse("start_run"), problem="my_relu", target="cpu"))
     chosen = filled(team, problem="my_relu", strategy="tune")
-    assert only in flowing(text_of(pages, reverse("start_run_outlook"), **chosen))
-    assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **chosen | {"strategy": "scientist"}))
-    assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **filled(team, strategy="tune")))
+    assert only in flowing(text_of(pages, reverse("start_run_estimate"), **chosen))
+    assert only not in flowing(text_of(pages, reverse("start_run_estimate"), **chosen | {"strategy": "scientist"}))
+    assert only not in flowing(text_of(pages, reverse("start_run_estimate"), **filled(team, strategy="tune")))
     earlier = make_run(team, problem_version=version)
     earlier.best_kernel = make_kernel(earlier, "// @tune BLOCK 16 32\nint main;")
     earlier.save(update_fields=["best_kernel"])
-    assert only not in flowing(text_of(pages, reverse("start_run_outlook"), **chosen))
+    assert only not in flowing(text_of(pages, reverse("start_run_estimate"), **chosen))
 
 
 def test_a_long_list_of_options_reads_as_djangos_own() -> None:

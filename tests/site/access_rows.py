@@ -72,7 +72,7 @@ PAGES = [
     *get("public", "sign-in/code/", ok=302),
     *get("signed_in", ""),
     post("signed_in", "start/hide/"),
-    *get("signed_in", "help/", "runs/", "runs/new/", "runs/new/settings/", "runs/new/outlook/", "runs/export.csv",
+    *get("signed_in", "help/", "runs/", "runs/new/", "runs/new/settings/", "runs/new/estimate/", "runs/export.csv",
          "runs/export.jsonl", "runs/compare/", "runs/compare/curves/", "problems/", "problems/<slug:slug>/", "targets/",
          "targets/<slug:key>/", "runners/", "runners/add/", "runners/<int:runner_id>/",
          "inbox/", "providers/", "search/", "leaderboards/",
