@@ -8,11 +8,18 @@ Fits to so many random configurations and predicts 200 others: rank correlation,
 With `--leave-out`, files are named KERNEL-GPU, and each is predicted from the others: the same kernel on other GPUs,
 and other kernels on any GPU. Scales differ between them, so the times of each file are divided by their median, that of
 the predicted file by the median of ten measured configurations.
+
+    python -m benchmarks.time_model --kernels docs/evidence/kernels-h100.jsonl.gz
+
+predicts each measured kernel of a problem from the problem's other kernels.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +30,7 @@ from scipy.stats import spearmanr
 from benchmarks.search import Landscape
 from optimizer.search.machinery.time_model import Floats, TimeModel
 from optimizer.search.space import Key
-from runners.static_features.cost import descriptors
+from runners.static_features.cost import comparable, descriptors
 
 ASKED = 200
 POOLED = 300  # configurations of all other files together
@@ -129,15 +136,52 @@ def _judged(
     )
 
 
+def one_by_one(path: Path) -> Iterator[str]:
+    """Yield a line for each problem of a file of measured kernels (JSON lines, gzip): each from the others."""
+    problems: dict[str, list[tuple[dict[str, float], float]]] = defaultdict(list)
+    with gzip.open(path, "rt") as lines:
+        for row in map(json.loads, lines):
+            if row["figures"]:
+                problems[row["problem"]].append((row["figures"], row["time_us"]))
+    for name, kernels in sorted(problems.items()):
+        models = [_fitted(kernels[:at] + kernels[at + 1 :]) for at in range(len(kernels))]
+        if None in models:
+            yield f"{name}: {len(kernels)} kernels, too few to predict one from the others"
+            continue
+        true = np.log([time for _, time in kernels])
+        found = [model.predict(figures) for model, (figures, _) in zip(models, kernels, strict=True) if model]
+        mean, low, high = np.log([[one.time_us, one.low_us, one.high_us] for one in found if one]).T
+        rules = [descriptors(figures)["cost"] for figures in comparable([figures for figures, _ in kernels])]
+        yield (
+            f"{name}: {len(kernels)} kernels, {np.exp(true.min()):.0f} to {np.exp(true.max()):.0f} µs; "
+            f"rank correlation {spearmanr(mean, true).statistic:.2f} "
+            f"(rules alone {spearmanr(rules, true).statistic:.2f}), "
+            f"median error {np.expm1(np.median(np.abs(mean - true))):.0%}, "
+            f"80 % intervals hold {np.mean((low <= true) & (true <= high)):.0%}, "
+            f"median width ×{np.exp(np.median(high - low)):.2f}"
+        )
+
+
+def _fitted(kernels: Sequence[tuple[dict[str, float], float]]) -> TimeModel | None:
+    return TimeModel.fit([figures for figures, _ in kernels], [time for _, time in kernels])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of every space that has features."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of Kernel Tuner cache files")
-    parser.add_argument("--features", type=Path, required=True, help="folder of static features")
+    parser.add_argument("--data", type=Path, help="folder of Kernel Tuner cache files")
+    parser.add_argument("--features", type=Path, help="folder of static features")
+    parser.add_argument("--kernels", type=Path, help="file of measured kernels, each predicted from the others")
     parser.add_argument("--measured", default="10,30,100", help="configurations that a model is fitted to")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--leave-out", action="store_true", help="predict each file from the others")
     asked = parser.parse_args(arguments)
+    if asked.kernels:
+        for line in one_by_one(asked.kernels):
+            print(line)
+        return 0
+    if not (asked.data and asked.features):
+        parser.error("name --data and --features, or --kernels")
     counts = [int(one) for one in asked.measured.split(",")]
     paths = sorted([*asked.data.glob("*.json"), *asked.data.glob("*.json.gz")])
     if asked.leave_out:

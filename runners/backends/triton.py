@@ -40,6 +40,8 @@ RECORDER = Path(__file__).with_name("triton_record.py")
 RECORD_MEMORY_BYTES = 6 << 30
 # What the recorder writes at most (`triton_record`); a module that writes its own report may claim more.
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
+# CUDA's limit of a grid's first extent; HIP's is lower.
+MOST_PROGRAMS = 2**31 - 1
 ANSWER_BYTES = 64 << 20
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
@@ -178,4 +180,7 @@ def _resources(variant: dict[str, Any], simulate: Simulator | None) -> KernelRes
     if not found and "ptx" in texts:
         base = dataclasses.replace(base, matrix_instructions=len(PTX_MATRIX.findall(texts["ptx"])))
     lds_bytes = shared if type(shared) is int and 0 <= shared <= MOST_SHARED_BYTES else base.lds_bytes
-    return dataclasses.replace(base, lds_bytes=lds_bytes, extra={**base.extra, **extra})
+    programs = variant.get("programs")
+    launched = {"programs": float(programs)} if type(programs) is int and 0 < programs <= MOST_PROGRAMS else {}
+    features = {**base.features, **launched} if base.features else {}
+    return dataclasses.replace(base, lds_bytes=lds_bytes, extra={**base.extra, **extra}, features=features)

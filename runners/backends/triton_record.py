@@ -12,10 +12,12 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import math
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -73,6 +75,8 @@ class Recorder:
         # The hash names a variant, so that repeated launches are recorded once.
         if kernel is not None and len(self.variants) < MOST_VARIANTS:
             self.variants.setdefault(kernel.hash, described(kernel, kwargs))
+        if kernel is not None and (variant := self.variants.get(kernel.hash)):
+            variant["programs"] = max(variant["programs"], programs_of(function, args, grid, kwargs))
         return kernel
 
     def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
@@ -82,6 +86,15 @@ class Recorder:
         for config in tuner.configs[:MOST_CONFIGS]:
             result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         return result
+
+
+def programs_of(function: JITFunction, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> int:
+    """Return how many programs a launch has, 0 where the candidate's grid cannot be computed without a device."""
+    try:
+        told = {**kwargs, **dict(zip(function.arg_names, args, strict=False))}
+        return math.prod(int(extent) for extent in (grid(told) if callable(grid) else grid))
+    except Exception:
+        return 0
 
 
 def mock(value: Any) -> Any:
@@ -96,6 +109,7 @@ def described(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": metadata.name,
         "constants": plain,
+        "programs": 0,
         "num_warps": metadata.num_warps,
         "num_stages": getattr(metadata, "num_stages", None),
         "shared_bytes": metadata.shared,

@@ -1,7 +1,8 @@
 """Estimate from static features what a unit of a kernel's work costs, by rules of the hardware, before it runs.
 
-The estimate ranks variants of one kernel; it is no time. How often loops run and how many threads are launched is not
-in the code, so costs are divided by the work that the same code does: its floating-point operations, else its stores.
+The estimate ranks variants of one kernel; it is no time. How often loops run is not in the code, so costs are divided
+by the work that the same code does: its floating-point operations, else its stores. How many programs are launched
+is known of Triton kernels, whose tile sizes change it, and multiplies the cost.
 
 The rules, in cycles of a SIMD of CDNA (CDNA3 instruction set architecture guide; "AMD CDNA 3" white paper): a vector
 instruction of 64 lanes takes four cycles on 16 lanes, a memory instruction one cycle for every 64-byte line and at
@@ -12,7 +13,8 @@ latency of memory unless other waves fill it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 TRIPS = 32.0  # passes through a loop that the code does not tell
 LATENCY = 500.0  # cycles from a load to its data, in the last-level cache
@@ -49,7 +51,7 @@ def descriptors(figures: Mapping[str, float]) -> dict[str, float]:
     waits = _passes(figures, "wait") / work
     issue, occupancy = sum(cycles.values()), max(1.0, figures.get("occupancy", 1.0))
     # The waves of a SIMD take turns: it is busy with one while the others wait.
-    cost = max(issue, (issue + LATENCY * waits) / occupancy)
+    cost = max(issue, (issue + LATENCY * waits) / occupancy) * max(1.0, figures.get("programs", 1.0))
     memory, lds = cycles["load"] + cycles["store"], cycles["lds_load"] + cycles["lds_store"]
     found = {
         "cost": cost, "issue": issue, "memory": memory, "lds": lds, "scratch": cycles["scratch"], "waits": waits,
@@ -57,6 +59,21 @@ def descriptors(figures: Mapping[str, float]) -> dict[str, float]:
         "code": figures.get("instructions", 0.0) / 100,
     }  # fmt: skip
     return {name: math.log1p(100.0 * found[name]) for name in DESCRIPTORS}
+
+
+def comparable(many: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return the figures of several kernels, with the median number of launched programs where a build does not tell.
+
+    Kernels without figures stay without. Otherwise a CUDA kernel would seem a thousand times cheaper than a Triton
+    kernel of the same problem.
+    """
+    typical = typical_programs(many)
+    return [{"programs": typical, **one} if one else {} for one in many]
+
+
+def typical_programs(many: Sequence[Mapping[str, float]]) -> float:
+    """Return the median number of launched programs, 1 where it is known of no kernel."""
+    return median([one["programs"] for one in many if one.get("programs")] or [1.0])
 
 
 def _passes(figures: Mapping[str, float], name: str) -> float:

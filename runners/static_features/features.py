@@ -17,9 +17,10 @@ from runners.static_features.lanes import Lanes, Stride
 from runners.static_features.listing import Block, Dialect, Instruction, Listing
 
 # Part of the key of cached builds: raise it when a figure is added or counted differently.
-VERSION = 1
+VERSION = 2
 BANKS = 32  # of four bytes each, on CDNA and on every NVIDIA GPU since Kepler
 LABELS = {
+    "programs": "Programs of the largest launch",
     "instructions": "Instructions",
     "loop_instructions": "Instructions in loops",
     "hot_instructions": "Instructions of the hottest block",

@@ -48,6 +48,20 @@ def test_more_spills_cost_more_by_the_rules_alone() -> None:
     assert costs == sorted(costs) and len(set(costs)) == 3
 
 
+def test_a_kernel_whose_tiles_need_more_programs_costs_more() -> None:
+    few, many = ({**figures(0), "programs": count} for count in (1024.0, 16384.0))
+    assert descriptors(few)["cost"] < descriptors(many)["cost"]
+
+
+def test_kernels_with_and_without_a_known_launch_are_compared_as_if_both_launched_as_much() -> None:
+    known, times = drawn(20, 3)
+    told = [{**one, "programs": 4096.0} for one in known]
+    mixed = TimeModel.fit([*told[:10], *known[10:]], times)
+    whole = TimeModel.fit(told, times)
+    assert mixed is not None and whole is not None
+    assert mixed.predict(known[0]) == whole.predict(known[0]) == whole.predict(told[0])
+
+
 def test_too_few_measured_kernels_give_no_model_and_a_kernel_without_figures_no_prediction() -> None:
     known, times = drawn(FEWEST, 1)
     assert TimeModel.fit(known[:-1], times[:-1]) is None

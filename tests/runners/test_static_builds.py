@@ -13,6 +13,7 @@ from runners.backends import backend_for
 from runners.backends.resources import from_amdgcn, from_ptxas, from_sass_usage
 from runners.job import BuildReport, KernelResources, Language, Source
 from runners.problems import load, open_bundle, shipped
+from runners.problems.base import Purpose
 from runners.targets import target
 from runners.verbs.building import build
 
@@ -65,7 +66,28 @@ def test_every_hip_seed_builds_for_mi300(name: str, seed: str) -> None:
 def test_a_triton_seed_builds_for_other_gpus(key: str) -> None:
     report = built("softmax_rows", "triton_rows", key)
     assert report.ok, report.log
-    assert report.kernels
+    # One program a row: the most rows of a timed case.
+    cases = open_bundle(load("softmax_rows")).cases(key, Purpose.BENCHMARK)
+    most = max(case.sizes["rows"] for case in cases)
+    assert max(kernel.features["programs"] for kernel in report.kernels) == most
+
+
+@pytest.mark.parametrize("grid", ["lambda meta: 1 / 0", "(None,)", "(2**62, 2**62)"])
+def test_a_grid_that_cannot_be_computed_is_not_counted_and_no_error(grid: str) -> None:
+    text = f"""
+import torch, triton, triton.language as tl
+@triton.jit
+def kernel(x, out, n: tl.constexpr):
+    at = tl.arange(0, n)
+    tl.store(out + at, tl.load(x + at))
+def custom_kernel(x):
+    out = torch.empty_like(x)
+    kernel[{grid}](x, out, 128)
+    return out
+"""
+    report = build(Source(Language.TRITON, text), target("sm_90"), open_bundle(load("softmax_rows")))
+    assert report.ok, report.log
+    assert all("programs" not in kernel.features for kernel in report.kernels)
 
 
 @pytest.mark.nvcc

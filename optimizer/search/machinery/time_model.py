@@ -26,13 +26,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.static_features.cost import DESCRIPTORS, descriptors
+from runners.static_features.cost import DESCRIPTORS, comparable, descriptors, typical_programs
 
 Floats = NDArray[np.float64]
 
@@ -82,23 +82,27 @@ class TimeModel:
     solved: Floats
     inverse: Floats
     width: float
+    # How many programs a kernel is taken to launch of which it is not known.
+    programs: float = 1.0
 
     @classmethod
     def fit(cls, figures: Sequence[Mapping[str, float]], times_us: Sequence[float]) -> TimeModel | None:
         """Fit to measured kernels, oldest first; None where there are fewer than FEWEST with figures."""
-        pairs = [(descriptors(one), time) for one, time in zip(figures, times_us, strict=True) if one][-MOST:]
+        known = [(one, time) for one, time in zip(figures, times_us, strict=True) if one][-MOST:]
+        told = [one for one, _ in known]
+        pairs = [(descriptors(one), time) for one, (_, time) in zip(comparable(told), known, strict=True)]
         if len(pairs) < FEWEST:
             return None
         rows = np.array([list(one.values()) for one, _ in pairs])
         logs = np.log([time for _, time in pairs])
         choices = [_Choice.of(rows, logs, *both) for both in itertools.product(_SLOPES, _LENGTHS)]
-        return min(choices, key=lambda one: one.error).model
+        return replace(min(choices, key=lambda one: one.error).model, programs=typical_programs(told))
 
     def predict(self, figures: Mapping[str, float]) -> Prediction | None:
         """Return the prediction for a kernel that was built; None where its machine code was not read."""
         if not figures:
             return None
-        row = np.array(list(descriptors(figures).values()))
+        row = np.array(list(descriptors({"programs": self.programs, **figures}).values()))
         near = self.variance * _correlation(self.rows, row[None], self.length)[:, 0]
         mean = self.intercept + self.slope * row[_COST] + float(near @ self.solved)
         deviation = math.sqrt(max(self.variance * (1 + _NOISE) - float(near @ self.inverse @ near), 1e-12))
