@@ -124,8 +124,10 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     summary = call.summary | {"headline": results.headline(tool, result, base), "status": result.status.value}
     spent_s = device_s(result) if state == ToolState.DONE and tool.effort != Effort.BUILD else 0.0
     call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
-    run.spent_device_s += spent_s
-    run.save(update_fields=["spent_device_s"])
+    # A check by Triton's interpreter counts against the question's limit; the target's device is not used by it.
+    if call.job is None or call.job.spec["target"] == run.target.key:
+        run.spent_device_s += spent_s
+        run.save(update_fields=["spent_device_s"])
     _announce_end(run, call)
     question = LlmCall.objects.select_for_update(of=("self",)).get(pk=call.turn.call_id)
     question.run = run

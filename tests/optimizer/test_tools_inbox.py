@@ -17,6 +17,7 @@ from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of, spent_by
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.submission import MOST_READ
+from optimizer.calls.tool_calls import do_finish_tool_call
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.calls.transcript import transcript_of
 from optimizer.calls.worker import answer
@@ -441,6 +442,19 @@ def test_a_transcript_shows_the_kernel_once_and_not_among_the_arguments() -> Non
     ToolCall.objects.create(turn=turn, run=call.run, number=1, name="submit", arguments=arguments)
     (shown,) = transcript_of(call).turns[0].tools
     assert shown.arguments == [("title", "Faster")]
+
+
+@pytest.mark.parametrize(("interpreted", "spent_s"), [(True, 0.0), (False, 60.0)])
+def test_a_check_by_the_interpreter_takes_no_time_of_the_runs_device(interpreted: bool, spent_s: float) -> None:
+    do_sync_targets()
+    run = make_run(make_team(), strategy="sampling", target=Target.objects.get(key="sm_90"), dispatcher="spool")
+    call = LlmCall.objects.create(run=run, key="a1.solo", role="solo", context={"node": "seed.reference"})
+    turn = CallTurn.objects.create(call=call, number=1)
+    row = ToolCall.objects.create(turn=turn, run=run, number=1, name="check", language="triton", source="import x")
+    row.job = queue_tool_job(run, call, row, replace(TOOLS["check"], interpreted=interpreted))
+    do_finish_tool_call(run, row, slow(spec_from(row.job.spec)))
+    row.refresh_from_db()
+    assert (run.spent_device_s, row.device_s) == (spent_s, 60.0), "the question's own limit holds for both"
 
 
 @pytest.mark.parametrize(
