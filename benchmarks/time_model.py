@@ -28,9 +28,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.search import Landscape
-from optimizer.search.machinery.time_model import Floats, TimeModel
+from optimizer.search.machinery.time_model import Floats, Prediction, TimeModel
 from optimizer.search.space import Key
-from runners.static_features.cost import comparable, descriptors
+from runners.static_features.cost import descriptors, typical_programs
 
 ASKED = 200
 POOLED = 300  # configurations of all other files together
@@ -125,7 +125,11 @@ def _judged(
     model: TimeModel, figures: Sequence[dict[str, float]], true: Floats
 ) -> tuple[float, float, float, float]:
     """Return rank correlation, median absolute log error, share of intervals that hold, and their log width."""
-    found = [one for one in map(model.predict, figures) if one is not None]
+    return _scored([one for one in map(model.predict, figures) if one is not None], true)
+
+
+def _scored(found: Sequence[Prediction], true: Floats) -> tuple[float, float, float, float]:
+    """Return the same figures of predictions beside the logarithms of the true times."""
     mean, low, high = np.log([[one.time_us, one.low_us, one.high_us] for one in found]).T
     held = float(np.mean((low <= true) & (true <= high)))
     return (
@@ -150,15 +154,13 @@ def one_by_one(path: Path) -> Iterator[str]:
             continue
         true = np.log([time for _, time in kernels])
         found = [model.predict(figures) for model, (figures, _) in zip(models, kernels, strict=True) if model]
-        mean, low, high = np.log([[one.time_us, one.low_us, one.high_us] for one in found if one]).T
-        rules = [descriptors(figures)["cost"] for figures in comparable([figures for figures, _ in kernels])]
+        rank, error, held, width = _scored([one for one in found if one], true)
+        programs = typical_programs([figures for figures, _ in kernels])
+        rules = [descriptors(figures, programs)["cost"] for figures, _ in kernels]
         yield (
             f"{name}: {len(kernels)} kernels, {np.exp(true.min()):.0f} to {np.exp(true.max()):.0f} µs; "
-            f"rank correlation {spearmanr(mean, true).statistic:.2f} "
-            f"(rules alone {spearmanr(rules, true).statistic:.2f}), "
-            f"median error {np.expm1(np.median(np.abs(mean - true))):.0%}, "
-            f"80 % intervals hold {np.mean((low <= true) & (true <= high)):.0%}, "
-            f"median width ×{np.exp(np.median(high - low)):.2f}"
+            f"rank correlation {rank:.2f} (rules alone {spearmanr(rules, true).statistic:.2f}), "
+            f"median error {np.expm1(error):.0%}, 80 % intervals hold {held:.0%}, median width ×{np.exp(width):.2f}"
         )
 
 

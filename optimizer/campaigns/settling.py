@@ -18,12 +18,12 @@ from optimizer.models import (
     Campaign,
     CampaignCell,
     CampaignTiming,
-    Evaluation,
     EvaluationPurpose,
     EvaluationState,
     Kernel,
     Run,
 )
+from optimizer.queries.campaign_spending import settling_evaluations
 from optimizer.queries.campaign_steps import is_own
 from optimizer.queries.campaign_timings import problems_to_repeat
 from optimizer.runs.dispatch import dispatch_again
@@ -60,16 +60,16 @@ def winner_of(run: Run) -> Kernel | None:
 def settle(campaign: Campaign) -> bool:
     """Queue the next timings once those before have ended. Return True when all have.
 
-    The first timing of a problem is queued alone: the others wait for the worker that took it. Behind a spool
-    directory, where each exchange may be a person's errand, all timings are queued at once. Call under the campaign's
-    lock.
+    The first timing of a problem is queued alone: the others wait for the worker that took it. For a spool, all
+    timings are queued at once, because a person may have to carry each exchange to the device and back. Call under the
+    campaign's lock.
     """
     if open_timings(campaign).exists():
         return False
     waiting = campaign.timings.filter(evaluation=None).order_by("order").select_related("kernel__run", "cell")
     if not waiting.exists() and not _repeat(campaign):
         return True
-    if campaign.dispatcher == SpoolDispatcher.name and not _has_begun(campaign):
+    if campaign.dispatcher == SpoolDispatcher.name and not settling_evaluations(campaign).exists():
         _queue(waiting)
         return False
     problem = waiting[0].cell.problem_version_id
@@ -86,12 +86,6 @@ def _queue(timings: Iterable[CampaignTiming], worker: str = "") -> None:
             run, timing.kernel, EvaluationPurpose.SETTLING, Baseline(timing.baseline), worker
         )
         timing.save(update_fields=["evaluation"])
-
-
-def _has_begun(campaign: Campaign) -> bool:
-    """Return whether anything was timed for this settling, also what is to be repeated."""
-    settled = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
-    return settled.filter(kernel__run__campaign_cell__campaign=campaign).exists()
 
 
 def open_timings(campaign: Campaign) -> QuerySet[CampaignTiming]:

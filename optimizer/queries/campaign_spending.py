@@ -73,10 +73,14 @@ _COLUMNS = {
 
 def settling_device_s(campaign: Campaign) -> float:
     """Return the device time of the settling in seconds, with timings that were repeated."""
-    timed = Evaluation.objects.filter(
+    return float(settling_evaluations(campaign).aggregate(all=Sum("device_s"))["all"] or 0.0)
+
+
+def settling_evaluations(campaign: Campaign) -> QuerySet[Evaluation]:
+    """Return all evaluations that were queued for the settling, with those that are or will be repeated."""
+    return Evaluation.objects.filter(
         kernel__run__campaign_cell__campaign=campaign, purpose=EvaluationPurpose.SETTLING
     )
-    return float(timed.aggregate(all=Sum("device_s"))["all"] or 0.0)
 
 
 def total(parts: dict[int, Spent]) -> Spent:

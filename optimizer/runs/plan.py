@@ -8,7 +8,7 @@ best kernel, and the device time that it is expected to take. A prediction ranks
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -20,7 +20,6 @@ from optimizer.runs.languages import languages_for
 from optimizer.runs.strategies import strategy_of
 from optimizer.search.machinery.time_model import FEWEST, Prediction, TimeModel
 from runners.job import Effort
-from runners.static_features.cost import descriptors
 
 _RULES = "Until then, what the rules of the hardware estimate as the cheapest goes first."
 # Lines of what the strategy would send next.
@@ -41,8 +40,9 @@ class PlannedLine:
     """Hold one candidate. `number` is that of its kernel, None before it is one.
 
     `improvement` is the expected share of the best kernel's time that it saves. `after_s` is the run's device time once
-    it has been measured, and `fits` whether that is within the budget; both are None where it is not known. `cost` is
-    what the rules of the hardware estimate, which ranks where no time is predicted; None without machine code.
+    it has been measured, and `fits` whether that is within the budget; both are None where it is not known. `figures`
+    are its static features, by which the rules of the hardware rank where no time is predicted; empty without machine
+    code.
     """
 
     title: str
@@ -54,7 +54,7 @@ class PlannedLine:
     device_s: float | None = None
     after_s: float | None = None
     fits: bool | None = None
-    cost: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def worth(self) -> float | None:
@@ -117,8 +117,7 @@ class Forecast:
         predicted = self.model.predict(figures) if self.model else None
         improvement = predicted.improvement(self.best_us) if predicted and self.best_us else None
         seconds = self.device.seconds(predicted.time_us if predicted else None) if self.device else None
-        cost = descriptors(figures)["cost"] if figures else None
-        return PlannedLine(title, number, stage, why, predicted, improvement, seconds, cost=cost)
+        return PlannedLine(title, number, stage, why, predicted, improvement, seconds, figures=figures)
 
 
 def plan_of(run: Run) -> Plan:
@@ -207,7 +206,7 @@ def _note(forecast: Forecast, lines: list[PlannedLine]) -> str:
         return ""
     if forecast.model is None:
         told = f"No time is predicted before {FEWEST} correct kernels with static features were measured."
-        return f"{told} {_RULES}" if any(line.cost is not None for line in lines) else told
+        return f"{told} {_RULES}" if any(line.figures for line in lines) else told
     if any(line.predicted is None for line in lines):
         return "A time is predicted only for kernels whose machine code was read: they were built here."
     return ""

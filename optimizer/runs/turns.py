@@ -13,6 +13,7 @@ from optimizer.models import Job, JobState, Run
 from optimizer.models.job import TURN
 from optimizer.queries.prediction import figures_before_measuring
 from optimizer.runs.plan import Forecast, PlannedLine, Stage
+from runners.static_features.cost import descriptors, typical_programs
 
 
 def order_waiting(run: Run) -> None:
@@ -51,7 +52,10 @@ def _by_worth(lines: Sequence[PlannedLine]) -> list[tuple[float, float]]:
 
 def _by_cost(lines: Sequence[PlannedLine]) -> list[tuple[float, float]]:
     """Return the keys by which candidates sort where no time is predicted: the estimated cost alone."""
-    return [(cost, 0.0) for cost in _filled([line.cost for line in lines])]
+    figures = [line.figures for line in lines]
+    programs = typical_programs(figures)
+    costs = [descriptors(one, programs)["cost"] if one else None for one in figures]
+    return [(cost, 0.0) for cost in _filled(costs)]
 
 
 def _filled(figures: Sequence[float | None]) -> list[float]:

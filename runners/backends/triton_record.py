@@ -72,12 +72,16 @@ class Recorder:
         mocked = [mock(arg) for arg in args]
         kernel = self._compile(function, *mocked, grid=grid, warmup=True, **{k: mock(v) for k, v in kwargs.items()})
         kernel = kernel.result() if hasattr(kernel, "result") else kernel
-        # The hash names a variant, so that repeated launches are recorded once.
-        if kernel is not None and len(self.variants) < MOST_VARIANTS:
-            self.variants.setdefault(kernel.hash, described(kernel, kwargs))
-        if kernel is not None and (variant := self.variants.get(kernel.hash)):
-            variant["programs"] = max(variant["programs"], programs_of(function, args, grid, kwargs))
+        if kernel is not None:
+            self._record(kernel, kwargs, programs_of(function, args, grid, kwargs))
         return kernel
+
+    def _record(self, kernel: Any, kwargs: dict[str, Any], programs: int) -> None:
+        # The hash names a variant, so that repeated launches are described once, with the programs of the largest.
+        if kernel.hash not in self.variants and len(self.variants) < MOST_VARIANTS:
+            self.variants[kernel.hash] = {**described(kernel, kwargs), "programs": programs}
+        elif variant := self.variants.get(kernel.hash):
+            variant["programs"] = max(variant["programs"], programs)
 
     def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
         """Compile the first few configurations, since only the device can say which is fastest."""
@@ -91,7 +95,8 @@ class Recorder:
 def programs_of(function: JITFunction, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> int:
     """Return how many programs a launch has, 0 where the candidate's grid cannot be computed without a device."""
     try:
-        told = {**kwargs, **dict(zip(function.arg_names, args, strict=False))}
+        defaults = {one.name: one.default for one in function.params if one.has_default}
+        told = {**defaults, **kwargs, **dict(zip(function.arg_names, args, strict=False))}
         return math.prod(int(extent) for extent in (grid(told) if callable(grid) else grid))
     except Exception:
         return 0
@@ -109,7 +114,6 @@ def described(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": metadata.name,
         "constants": plain,
-        "programs": 0,
         "num_warps": metadata.num_warps,
         "num_stages": getattr(metadata, "num_stages", None),
         "shared_bytes": metadata.shared,

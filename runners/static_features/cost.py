@@ -38,10 +38,11 @@ DESCRIPTORS = (
 )
 
 
-def descriptors(figures: Mapping[str, float]) -> dict[str, float]:
+def descriptors(figures: Mapping[str, float], programs: float = 1.0) -> dict[str, float]:
     """Return the figures on which variants of a kernel are compared, as natural logarithms, by name (DESCRIPTORS).
 
-    `figures` are the static features, with the registers and occupancy of the build where they are known.
+    `figures` are the static features, with the registers and occupancy of the build where they are known. `programs`
+    is how many programs a kernel is taken to launch whose build does not tell (see `typical_programs`).
     """
     work = _work(figures)
     cycles = {kind: weight * _passes(figures, kind) / work for kind, weight in _CYCLES.items()}
@@ -51,7 +52,7 @@ def descriptors(figures: Mapping[str, float]) -> dict[str, float]:
     waits = _passes(figures, "wait") / work
     issue, occupancy = sum(cycles.values()), max(1.0, figures.get("occupancy", 1.0))
     # The waves of a SIMD take turns: it is busy with one while the others wait.
-    cost = max(issue, (issue + LATENCY * waits) / occupancy) * max(1.0, figures.get("programs", 1.0))
+    cost = max(issue, (issue + LATENCY * waits) / occupancy) * max(1.0, figures.get("programs", programs))
     memory, lds = cycles["load"] + cycles["store"], cycles["lds_load"] + cycles["lds_store"]
     found = {
         "cost": cost, "issue": issue, "memory": memory, "lds": lds, "scratch": cycles["scratch"], "waits": waits,
@@ -61,18 +62,12 @@ def descriptors(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: math.log1p(100.0 * found[name]) for name in DESCRIPTORS}
 
 
-def comparable(many: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return the figures of several kernels, with the median number of launched programs where a build does not tell.
-
-    Kernels without figures stay without. Otherwise a CUDA kernel would seem a thousand times cheaper than a Triton
-    kernel of the same problem.
-    """
-    typical = typical_programs(many)
-    return [{"programs": typical, **one} if one else {} for one in many]
-
-
 def typical_programs(many: Sequence[Mapping[str, float]]) -> float:
-    """Return the median number of launched programs, 1 where it is known of no kernel."""
+    """Return the median number of programs that kernels launch, 1 where it is known of none.
+
+    Kernels of one problem that are compared share it. A CUDA kernel, whose launch is not known, would otherwise seem a
+    thousand times cheaper than a Triton kernel.
+    """
     return median([one["programs"] for one in many if one.get("programs")] or [1.0])
 
 

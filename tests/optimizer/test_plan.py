@@ -24,7 +24,8 @@ from optimizer.reports.plan import plan_table
 from optimizer.runs import plan as planning
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
-from optimizer.runs.plan import Stage, plan_of
+from optimizer.runs.plan import PlannedLine, Stage, plan_of
+from optimizer.runs.turns import _by_cost
 from optimizer.search.base import Draft
 from optimizer.search.machinery.time_model import Prediction
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source
@@ -180,6 +181,14 @@ def test_before_a_model_exists_the_rules_of_the_hardware_rank_what_waits(team: T
     # What has no machine code counts as the usual kernel.
     order = ["work 12", "work 30", "not built here", "work 50", "work 150"]
     assert [line.title for line in plan.lines] == order == claimed()
+
+
+def test_the_rules_compare_a_kernel_of_an_unknown_launch_as_if_it_launched_as_much_as_the_others() -> None:
+    work = {"flops": 100.0, "vector": 60.0, "instructions": 100.0, "loop_instructions": 0.0}
+    told = [{**work, "load": loads, "programs": 4096.0} for loads in (8.0, 24.0)]
+    cuda = {**work, "load": 16.0}
+    ranks = _by_cost([PlannedLine("", None, Stage.QUEUED, "", figures=one) for one in (*told, cuda)])
+    assert ranks[0] < ranks[2] < ranks[1], "no kernel is cheap because its launch is not known"
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""The baseline through torch.compile is the reference itself, whatever way its author wrote it."""
+"""Test that the baseline through torch.compile is the reference itself, in whatever style its author wrote it."""
 
 from __future__ import annotations
 

@@ -72,12 +72,22 @@ def test_a_triton_seed_builds_for_other_gpus(key: str) -> None:
     assert max(kernel.features["programs"] for kernel in report.kernels) == most
 
 
-@pytest.mark.parametrize("grid", ["lambda meta: 1 / 0", "(None,)", "(2**62, 2**62)"])
-def test_a_grid_that_cannot_be_computed_is_not_counted_and_no_error(grid: str) -> None:
+@pytest.mark.parametrize(
+    ("grid", "programs"),
+    [
+        ("(4, 8)", 32.0),
+        ("lambda meta: (meta['n'] // meta['STEP'],)", 2.0),
+        ("lambda meta: 1 / 0", None),
+        ("(None,)", None),
+        ("(2**62, 2**62)", None),
+        ("(-5,)", None),
+    ],
+)
+def test_a_grid_that_cannot_be_computed_is_not_counted_and_no_error(grid: str, programs: float | None) -> None:
     text = f"""
 import torch, triton, triton.language as tl
 @triton.jit
-def kernel(x, out, n: tl.constexpr):
+def kernel(x, out, n: tl.constexpr, STEP: tl.constexpr = 64):
     at = tl.arange(0, n)
     tl.store(out + at, tl.load(x + at))
 def custom_kernel(x):
@@ -87,7 +97,7 @@ def custom_kernel(x):
 """
     report = build(Source(Language.TRITON, text), target("sm_90"), open_bundle(load("softmax_rows")))
     assert report.ok, report.log
-    assert all("programs" not in kernel.features for kernel in report.kernels)
+    assert [kernel.features.get("programs") for kernel in report.kernels] == [programs]
 
 
 @pytest.mark.nvcc

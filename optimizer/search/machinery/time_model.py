@@ -32,7 +32,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.static_features.cost import DESCRIPTORS, comparable, descriptors, typical_programs
+from runners.static_features.cost import DESCRIPTORS, descriptors, typical_programs
 
 Floats = NDArray[np.float64]
 
@@ -89,20 +89,20 @@ class TimeModel:
     def fit(cls, figures: Sequence[Mapping[str, float]], times_us: Sequence[float]) -> TimeModel | None:
         """Fit to measured kernels, oldest first; None where there are fewer than FEWEST with figures."""
         known = [(one, time) for one, time in zip(figures, times_us, strict=True) if one][-MOST:]
-        told = [one for one, _ in known]
-        pairs = [(descriptors(one), time) for one, (_, time) in zip(comparable(told), known, strict=True)]
+        programs = typical_programs([one for one, _ in known])
+        pairs = [(descriptors(one, programs), time) for one, time in known]
         if len(pairs) < FEWEST:
             return None
         rows = np.array([list(one.values()) for one, _ in pairs])
         logs = np.log([time for _, time in pairs])
         choices = [_Choice.of(rows, logs, *both) for both in itertools.product(_SLOPES, _LENGTHS)]
-        return replace(min(choices, key=lambda one: one.error).model, programs=typical_programs(told))
+        return replace(min(choices, key=lambda one: one.error).model, programs=programs)
 
     def predict(self, figures: Mapping[str, float]) -> Prediction | None:
         """Return the prediction for a kernel that was built; None where its machine code was not read."""
         if not figures:
             return None
-        row = np.array(list(descriptors({"programs": self.programs, **figures}).values()))
+        row = np.array(list(descriptors(figures, self.programs).values()))
         near = self.variance * _correlation(self.rows, row[None], self.length)[:, 0]
         mean = self.intercept + self.slope * row[_COST] + float(near @ self.solved)
         deviation = math.sqrt(max(self.variance * (1 + _NOISE) - float(near @ self.inverse @ near), 1e-12))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.search.space import Key, Rows, Space
-from runners.static_features.cost import DESCRIPTORS, descriptors
+from runners.static_features.cost import DESCRIPTORS, descriptors, typical_programs
 
 Floats = NDArray[np.float64]
 COST = DESCRIPTORS.index("cost")
@@ -40,7 +40,8 @@ class StaticTable:
         rows = {
             space.row(dict(zip(space.names, key, strict=True))): found for key, found in features.items() if found
         }
-        known = {row: list(descriptors(found).values()) for row, found in rows.items() if row is not None}
+        programs = typical_programs(list(rows.values()))
+        known = {row: list(descriptors(found, programs).values()) for row, found in rows.items() if row is not None}
         if len(known) < 2:
             return None
         codes = np.array([np.ravel_multi_index(row, shape) for row in known], dtype=np.int64)
