@@ -77,7 +77,7 @@ def settling_device_s(campaign: Campaign) -> float:
 
 
 def settling_evaluations(campaign: Campaign) -> QuerySet[Evaluation]:
-    """Return all evaluations that were queued for the settling, with those that are or will be repeated."""
+    """Return all evaluations that were queued for the settling, including those that are repeated."""
     return Evaluation.objects.filter(
         kernel__run__campaign_cell__campaign=campaign, purpose=EvaluationPurpose.SETTLING
     )

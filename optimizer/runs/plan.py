@@ -41,8 +41,7 @@ class PlannedLine:
 
     `improvement` is the expected share of the best kernel's time that it saves. `after_s` is the run's device time once
     it has been measured, and `fits` whether that is within the budget; both are None where it is not known. `figures`
-    are its static features, by which the rules of the hardware rank where no time is predicted; empty without machine
-    code.
+    are its static features, from which its cost is estimated where no time is predicted; empty without machine code.
     """
 
     title: str
