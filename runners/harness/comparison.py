@@ -181,14 +181,20 @@ class Comparison:
                 self._found.profile["launch"] = launches.launches(bench, sides)
 
         progress, started = partial(self._stages.progress, name), time.monotonic()
-        timings = bench.measure(plan, sides, progress, look)
+        timings = self._with_parent(bench.measure(plan, sides, progress, look))
         more_s = (time.monotonic() - started) * plan.more_sessions / plan.sessions
         if (
             plan.more_sessions
             and any(map(_is_small_claim, self._speedups(timings).values()))
             and self._stages.has_time_for(more_s)
         ):
-            timings = bench.measure(plan.continued(), sides, progress, timings=timings)
+            timings = self._with_parent(bench.measure(plan.continued(), sides, progress, timings=timings))
+        return timings
+
+    def _with_parent(self, timings: Timings) -> Timings:
+        """Return the timings, with the baseline's for the parent if both have the same source."""
+        if self._found.parent_is_baseline:
+            timings.share(BASELINE, PARENT)
         return timings
 
     def _profile_slowest(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:

@@ -117,6 +117,7 @@ class Evaluation:
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
             self._found.memory = MemoryWatch(device)
+            self._name_opponents(problem)
             with self._found.memory.watching():
                 self._execute(problem, device, folder)
 
@@ -170,6 +171,12 @@ class Evaluation:
         finally:
             warm.give_back(bundle, oracle)
 
+    def _name_opponents(self, problem: Problem) -> None:
+        """Note the sources of the opponents. A parent with the baseline's source is not one of its own."""
+        self._baseline = baseline_source(problem, self.spec.baseline, self._target.key)
+        self._found.parent_is_baseline = self.spec.parent == self._baseline
+        self._parent = None if self._found.parent_is_baseline else self.spec.parent
+
     def _expect(self, warm: TrustedPool) -> None:
         """Start the processes that this evaluation will need, if it computes on a GPU."""
         if self._target.family == "cpu":
@@ -184,7 +191,7 @@ class Evaluation:
 
     @property
     def _sources(self) -> list[Source]:
-        return [source for source in (self.spec.candidate, self.spec.parent) if source is not None]
+        return [source for source in (self.spec.candidate, self._parent) if source is not None]
 
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
         self._found.seen["gpu_before"] = watched(self._target)
@@ -286,8 +293,7 @@ class Evaluation:
         sides = {CANDIDATE: artefact}
         if self.spec.effort is Effort.CHECK:
             return sides
-        baseline = baseline_source(problem, self.spec.baseline, self._target.key)
-        for name, source in ((BASELINE, baseline), (PARENT, self.spec.parent)):
+        for name, source in ((BASELINE, self._baseline), (PARENT, self._parent)):
             if source is not None and (built := self._built_opponent(name, source, problem, folder)):
                 sides[name] = built
         return sides

@@ -19,7 +19,11 @@ from runners.job import AheadBuild, BuildReport, Failure, Flag, NoiseFloor, Spee
 
 @dataclass
 class Findings:
-    """Hold what is known of a job so far. `failed_case` is a case with what was wrong in it."""
+    """Hold what is known of a job so far.
+
+    `failed_case` is a case with what was wrong in it. With `parent_is_baseline`, both have the same source, which is
+    timed once.
+    """
 
     status: Status = Status.INFRA_ERROR
     reasons: list[str] = field(default_factory=list)
@@ -33,6 +37,7 @@ class Findings:
     speedups: dict[str, Speedup] = field(default_factory=dict)
     call_speedup: Speedup | None = None
     floor: NoiseFloor | None = None
+    parent_is_baseline: bool = False
     memory: MemoryWatch | None = None
     neighbours: Neighbours = field(default_factory=Neighbours)
     duplicate_of: str | None = None

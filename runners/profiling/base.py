@@ -63,10 +63,11 @@ class Profiler(ABC):
 class Launched(Profiler):
     """Drive a tool that runs the process itself, `passes` times if its counters do not fit into one.
 
-    `local_sockets` says that its parts talk through UNIX sockets.
+    Each pass sees `calls` calls of the kernel. `local_sockets` says that the tool's parts talk through UNIX sockets.
     """
 
     passes = 1
+    calls = 3
     local_sockets = False
 
     @abstractmethod

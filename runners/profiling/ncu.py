@@ -51,6 +51,9 @@ class Ncu(Launched):
     """Drive Nsight Compute's command line."""
 
     name = "ncu"
+    # It replays each launch anyway. A second call would double what a reference of many launches takes (up to a
+    # minute), and share the limit of launches with the first.
+    calls = 1
     local_sockets = True
 
     def __init__(self) -> None:

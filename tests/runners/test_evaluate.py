@@ -9,9 +9,21 @@ from pathlib import Path
 import pytest
 
 from runners.harness import evaluate
+from runners.harness.timing.baseline import baseline_source
 from runners.harness.timing.environment import HARNESS_VERSION
-from runners.job import OTHERS_SHARE, Effort, Flag, JobResult, JobSpec, Language, Limits, Source, Status
-from runners.problems import load
+from runners.job import (
+    OTHERS_SHARE,
+    Baseline,
+    Effort,
+    Flag,
+    JobResult,
+    JobSpec,
+    Language,
+    Limits,
+    Source,
+    Status,
+)
+from runners.problems import load, open_bundle
 from runners.sandbox.meter import process_tree
 from runners.sandbox.workspace import work_root
 from runners.wire import dumps, loads
@@ -227,6 +239,18 @@ def test_parent_is_timed_in_the_same_sessions() -> None:
     result = outcome(kernels.HONEST, parent=Source(Language.CPP, kernels.HONEST + "// parent\n"))
     assert result.versus_parent is not None and result.versus_parent.baseline == "parent"
     assert all(case.parent_us for case in result.cases if case.candidate_us)
+
+
+@pytest.mark.evaluates
+def test_parent_with_the_source_of_the_baseline_is_not_timed_a_second_time() -> None:
+    parent = baseline_source(open_bundle(load("softmax_rows")), Baseline.EAGER, "cpu")
+    result = outcome(kernels.HONEST, parent=parent)
+    assert result.speedup is not None and result.versus_parent is not None
+    assert result.versus_parent.baseline == "parent"
+    assert result.versus_parent.median == result.speedup.median
+    timed = [case for case in result.cases if case.candidate_us]
+    assert timed and all(case.parent_us == case.baseline_us for case in timed)
+    assert all(case.samples["parent"] == case.samples["baseline"] for case in timed)
 
 
 @pytest.mark.evaluates

@@ -31,7 +31,7 @@ from runners.targets import Target
 PROFILE_S = 60.0
 # Profilers print their tables to standard output, which is otherwise capped to a log's size.
 LOG_BYTES = 4 << 20
-CALLS = 3
+LEAST_CPU_CALLS = 3
 # Long enough that the calls outweigh starting and stopping the counters.
 CPU_PROFILE_US = 300_000.0
 MOST_CPU_CALLS = 1000
@@ -82,7 +82,7 @@ def _launched(profiler: Launched, request: ProfilingRequest) -> list[Seen]:
     if reason := profiler.missing():
         raise ProfilerError(reason)
     outputs = [_output(profiler, number, request) for number in range(profiler.passes)]
-    return profiler.read(outputs, CALLS, request.target)
+    return profiler.read(outputs, profiler.calls, request.target)
 
 
 def _output(profiler: Launched, number: int, request: ProfilingRequest) -> str:
@@ -101,7 +101,7 @@ def _output(profiler: Launched, number: int, request: ProfilingRequest) -> str:
         arena.close()
         raise
     try:
-        _repeated(request, process, CALLS)
+        _repeated(request, process, profiler.calls)
         return process.ended(PROFILE_S)
     finally:
         process.close()
@@ -113,7 +113,7 @@ def _attached(profiler: Attached, request: ProfilingRequest) -> list[Seen]:
     if reason := profiler.missing():
         raise ProfilerError(reason)
     process = request.bench.candidate("profiled", request.artefact, request.arena_bytes)
-    calls = max(CALLS, min(MOST_CPU_CALLS, round(CPU_PROFILE_US / max(1.0, request.call_us))))
+    calls = max(LEAST_CPU_CALLS, min(MOST_CPU_CALLS, round(CPU_PROFILE_US / max(1.0, request.call_us))))
     try:
         process.prioritise()
         call = _repeated(request, process, 1)

@@ -175,6 +175,11 @@ class Timings:
         claimed = self.case_speedup(case, BASELINE, rng)
         return claimed.median > self.referee_speedup(BASELINE, rng, case).high
 
+    def share(self, side: str, name: str) -> None:
+        """Let the times of a side count for another name too, whose source is the same."""
+        for session in (session for many in self.sessions.values() for session in many):
+            session.sides[name] = session.sides[side]
+
     def opponent_errors(self, opponent: str) -> list[str]:
         """Return what was wrong with the opponent's outputs, by case."""
         found = [(s.case.name, s.opponent_errors.get(opponent)) for many in self.sessions.values() for s in many]
