@@ -23,6 +23,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,7 +36,7 @@ from runners.harness import evaluate
 from runners.harness.devices.device import Device, device_for
 from runners.harness.oracle.pool import pool
 from runners.harness.timing.baseline import baseline_source
-from runners.harness.timing.noise import compare_with_itself, known_floor, measured_floor
+from runners.harness.timing.noise import comparisons_with_itself, known_floor, measured_floor
 from runners.harness.timing.sessions import Bench
 from runners.harness.timing.statistics import Interval, quantile, verdict
 from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, ProblemBundle, Verdict
@@ -238,10 +240,11 @@ def _pairs(bench: Bench, artefact: Artefact, here: Target, pairs: int) -> int:
     floor = (known_floor(here) or measured_floor(here)).ratio
     print(f"noise floor of this machine: {floor:.4f} (a ratio; load average {os.getloadavg()[0]:.1f})")
     started, found = time.monotonic(), []
-    for number in range(1, pairs + 1):
-        found.append(compare_with_itself(bench, artefact, bench.cases[0]))
-        if number % 20 == 0:
-            print(f"  {number} pairs, {_different(found, floor)} called different", flush=True)
+    with closing(comparisons_with_itself(bench, artefact, bench.cases[0])) as intervals:
+        for number, interval in enumerate(islice(intervals, pairs), 1):
+            found.append(interval)
+            if number % 20 == 0:
+                print(f"  {number} pairs, {_different(found, floor)} called different", flush=True)
     return _summary(found, floor, time.monotonic() - started)
 
 

@@ -70,19 +70,20 @@ def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") ->
     return call if setup.call_seed is None else _seeded(call, setup.call_seed, device)
 
 
-class UndrawnParameters(TorchFunctionMode):
-    """Leave parameters without the random values that a model draws for them while it is built.
+class UndrawnWeights(TorchFunctionMode):
+    """Leave tensors without the random values that a model draws for its weights while it is built.
 
-    A strict state replaces all of them. Drawing 1.6 billion in bfloat16 on the CPU took half a minute in each process.
+    A strict state replaces all of them, and what the model computes from them, such as a quantised weight. Drawing 1.6
+    billion in bfloat16 on the CPU took half a minute in each process.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Return a parameter as it is where it would be filled; do anything else."""
+        """Return a tensor as it is where it would be filled; do anything else."""
         named = kwargs or {}
         filled = args[0] if args else named.get("tensor")
-        if func in RANDOM_FILLS and isinstance(filled, torch.nn.Parameter):
+        if func in RANDOM_FILLS and isinstance(filled, torch.Tensor):
             return filled
         return func(*args, **named)
 
@@ -117,7 +118,7 @@ def _model(cls: type, setup: Setup, device: str) -> Callable[..., Any]:
     kernelbench.com does.
     """
     if setup.strict:
-        with UndrawnParameters():
+        with UndrawnWeights():
             strict: Any = cls(*setup.init)
         if isinstance(strict, torch.nn.Module):
             strict = strict.to(device).eval()

@@ -137,19 +137,22 @@ class Drawing(torch.nn.Module):
         linear = torch.nn.Linear(8, 8)
         self.deep = torch.nn.Sequential(linear, torch.nn.Embedding(4, 4), torch.nn.GRU(4, 4))
         torch.nn.init.xavier_normal_(linear.weight)
+        # A weight that is quantised while the model is built, as kernelbench.com's fp8 product has.
+        drawn = torch.nn.init.normal_(torch.empty(16, dtype=torch.bfloat16))
+        self.register_buffer("quantised", (drawn.float() / 2).to(torch.int8))
         self.register_buffer("signs", torch.randn(3), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ self.weight * self.signs.sum()
 
 
-def test_parameters_that_a_strict_state_replaces_are_not_drawn_before() -> None:
+def test_weights_that_a_strict_state_replaces_are_not_drawn_before() -> None:
     state = Drawing().state_dict()
     torch.manual_seed(5)
     model = entry_of({"Model": Drawing}, Setup("Model", [], state, strict=True))
     assert isinstance(model, Drawing)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    # The generator served what is no parameter, and nothing else.
+    # The generator served what is no weight, and nothing else.
     assert torch.equal(model.signs, torch.randn(3, generator=torch.Generator().manual_seed(5)))
 
 

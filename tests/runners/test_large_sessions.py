@@ -51,7 +51,7 @@ class Sessions(Bench):
     def arena_bytes(self, plan: Any) -> int:
         return LARGE
 
-    def start_ahead(self, plan: Any, sides: Any) -> None:
+    def start_ahead(self, plan: Any, sides: Any, others: Any = ()) -> None:
         """Start nothing ahead, as for all large arenas."""
 
     def _started(self, sessions: int, sides: Any, size: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runners.errors import BASELINE, CANDIDATE
+from runners.errors import BASELINE, CANDIDATE, PARENT
 from runners.harness.memory.arena import Arena, Piece
 from runners.harness.memory.contents import Buffer, Content
 from runners.harness.oracle.client import Judgement
@@ -22,7 +22,8 @@ from runners.harness.timing import case_timer
 from runners.harness.timing.case_timer import LONG_US, CaseTimer
 from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Timings
-from runners.job import Flag, Objective
+from runners.harness.verdict.report import speedup_of
+from runners.job import Flag, Objective, Verdict
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK, distributions=("normal",))
@@ -203,6 +204,28 @@ def test_a_kernel_beside_a_reference_that_cannot_be_held_shows_its_own_device_ti
     assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(2.0, rel=0.003)
     assert timings.time(CASE.name, CANDIDATE, random.Random(1)).median == pytest.approx(350.0, rel=0.003)
     assert timings.time(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(4_000.0, rel=0.003)
+
+
+def test_a_parent_is_compared_by_device_time_beside_a_reference_that_cannot_be_held(clock: Clock) -> None:
+    reference = Side(BASELINE, clock, 700.0, 4_000.0, fills_queue=True)
+    # In a loop the host paces both kernels, so that their call times are equal.
+    sides = [Side(CANDIDATE, clock, 40.0, 100.0), reference, Side(PARENT, clock, 50.0, 100.0)]
+    timings = timed(sides)
+    assert timings.basis(CASE.name) is Objective.CALL and timings.basis(CASE.name, PARENT) is Objective.DEVICE
+    found = speedup_of(timings, PARENT, "parent", 1.01, random.Random(1))
+    assert (found.basis, found.verdict) == (Objective.DEVICE, Verdict.FASTER)
+    assert found.median == pytest.approx(1.25, rel=0.005) and found.high / found.low < 1.02
+    against_reference = speedup_of(timings, BASELINE, "torch_eager", 1.01, random.Random(1))
+    assert against_reference.basis is Objective.CALL
+    assert against_reference.median == pytest.approx(40.0, rel=0.005)
+    assert [session.holds(CANDIDATE, PARENT) for session in timings.sessions[CASE.name]] == [True] * FULL.sessions
+
+
+def test_a_parent_that_cannot_be_held_is_compared_by_call_time(clock: Clock) -> None:
+    parent = Side(PARENT, clock, 700.0, 4_000.0, fills_queue=True)
+    timings = timed([Side(CANDIDATE, clock, 40.0, 100.0), Side(BASELINE, clock, 900.0, 200.0), parent])
+    assert timings.basis(CASE.name, PARENT) is timings.basis(CASE.name) is Objective.CALL
+    assert timings.case_speedup(CASE.name, PARENT, random.Random(1)).median == pytest.approx(40.0, rel=0.005)
 
 
 def test_calls_that_take_the_host_long_are_made_less_often(clock: Clock) -> None:

@@ -33,7 +33,7 @@ class Standing:
 
 def standing(device: Device) -> Standing:
     """Return the limits for a device: the usual ones if it is large, or if nothing tells how large it is."""
-    return limits_for(_memory_bytes(device))
+    return limits_for(device_memory(device))
 
 
 def limits_for(memory_bytes: int) -> Standing:
@@ -47,7 +47,7 @@ def limits_for(memory_bytes: int) -> Standing:
     return Standing(oracles, fresh, max(0, min(usual.workers, most - oracles - fresh)), most)
 
 
-def _memory_bytes(device: Device) -> int:
+def device_memory(device: Device) -> int:
     """Return the memory of an NVIDIA device in bytes, 0 for any other and without the library."""
     if device.kind != "cuda":
         return 0

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from statistics import median
 
-from runners.errors import BASELINE, CandidateFailure
+from runners.errors import BASELINE, CANDIDATE, PARENT, CandidateFailure
 from runners.harness.memory.contents import Content
 from runners.harness.memory.staging import StagedCall, stage
 from runners.harness.oracle.client import OracleClient
@@ -249,15 +249,16 @@ class CaseTimer:
 
     def _time_unit(self, unit: int, calls: int) -> None:
         # The order of a unit's first half is reversed in its second, which makes the palindrome.
-        order = self._rng.sample(self._sides, len(self._sides))
+        drawn = self._rng.sample(self._sides, len(self._sides))
         for way in self._ways(unit):
+            order = [side for side in drawn if way is not Way.HELD or self._may_hold(side)]
             if way is Way.STEADY and self._loop_calls:
                 calls = self._loop_calls
             returns = self._returns(way, calls)
             contents = self._make(2 * calls + 2 * len(order) * returns)
             untimed = contents[2 * calls :]
             self._outputs.draw(unit, contents[0])
-            blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
+            blocks: dict[str, list[float]] = {side.name: [] for side in order}
             for half, sides in zip(
                 (contents[:calls], contents[calls : 2 * calls]), (order, order[::-1]), strict=True
             ):
@@ -299,21 +300,30 @@ class CaseTimer:
         """Return how the calls of a unit are made.
 
         If the device cannot be held for some side, call time decides, and a first unit of single calls is enough to
-        show, in the first session. If it can and calls are large, a first unit of loops is enough.
+        show, in the first session. If it can and calls are large, a first unit of loops is enough. Where only the
+        baseline cannot be held, the others are, since device time decides between candidate and parent.
         """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
             return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
-        return [Way.STEADY] if unit or self._earlier else [Way.SINGLE, Way.STEADY]
+        if not (unit or self._earlier):
+            return [Way.SINGLE, Way.STEADY]
+        return [Way.HELD, Way.STEADY] if self._parent_is_held else [Way.STEADY]
+
+    @property
+    def _parent_is_held(self) -> bool:
+        return PARENT in self._result.sides and self._result.holds(CANDIDATE, PARENT)
+
+    def _may_hold(self, side: CandidateProcess) -> bool:
+        return self._oracle.on_gpu and self._result.holds(side.name)
 
     def _way_of(self, side: CandidateProcess, way: Way) -> Way:
         """Hold the device for a side that allows it, also where another does not.
 
         Call time decides then, but this side's device time is shown, and is its own instead of the host's.
         """
-        may_hold = self._oracle.on_gpu and not self._result.sides[side.name].waits
-        return Way.HELD if way is Way.SINGLE and may_hold else way
+        return Way.HELD if way is Way.SINGLE and self._may_hold(side) else way
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
         """Time one block. `place` seeds the offsets of its buffers, which are the same for every side.

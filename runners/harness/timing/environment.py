@@ -29,7 +29,9 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.7: intervals over several cases count a session once; a small difference needs more sessions.
 # 2.8: timed calls are judged by the reference's own result if they are close to it.
 # 2.9: that holds only where a full comparison has shown that the reference's own result is right.
-HARNESS_VERSION = "2.9"
+# 2.10: a parent is compared by device time even where the baseline cannot be held, and is not timed a second time if it
+# has the baseline's source.
+HARNESS_VERSION = "2.10"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

@@ -60,7 +60,11 @@ class CaseSession:
     @property
     def held(self) -> bool:
         """Return whether every side's device time is free of the host."""
-        return not any(side.waits for side in self.sides.values())
+        return self.holds(*self.sides)
+
+    def holds(self, *names: str) -> bool:
+        """Return whether the device time of these sides is free of the host."""
+        return not any(self.sides[name].waits for name in names)
 
     def unit_ratios(self, opponent: str, basis: Objective) -> list[float]:
         """Return the log-ratio of each unit against that opponent."""

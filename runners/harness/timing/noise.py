@@ -13,13 +13,14 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import fmean, median
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.errors import BASELINE, CANDIDATE, InfraFailure
+from runners.harness.devices.capacity import device_memory, limits_for
 from runners.harness.devices.device import device_for
 from runners.harness.oracle.pool import pool
 from runners.harness.timing import environment
@@ -41,6 +42,8 @@ PROBLEM = "layernorm_residual"
 LEAST_COMPARISONS, MOST_COMPARISONS = 6, 12
 # Stop comparing once the last two comparisons moved the floor by less than this, in log.
 SETTLED = 0.002
+# Comparisons whose processes start together. Two batches make the least number.
+TOGETHER = 3
 MARGIN, LEAST = 1.25, 1.01
 # A floor above this is measured again, and warned of where it stays.
 WIDE = 1.03
@@ -99,14 +102,24 @@ def floor_of(ratios: Sequence[float]) -> float:
     return max(LEAST, math.exp(MARGIN * max(deviations, default=0.0)))
 
 
-def compare_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Interval:
-    """Make one whole comparison of an artefact with itself on a case."""
-    only = dataclasses.replace(bench, cases=[case])
-    with ExitStack() as ending:
-        ending.callback(only.close)
-        plan = dataclasses.replace(PLAN.on_gpu(), arena_bytes=64 << 20) if bench.oracle.on_gpu else PLAN
-        timings = only.measure(plan, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
-    return timings.speedup(BASELINE, bench.rng)
+def comparisons_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Generator[Interval]:
+    """Compare an artefact with itself on a case, again and again, each time in fresh processes.
+
+    On a GPU those of a few comparisons start together: a process imports torch for four seconds, six or eighteen do so
+    at the same time, and the comparison takes one.
+    """
+    plan = dataclasses.replace(PLAN.on_gpu(), arena_bytes=64 << 20) if bench.oracle.on_gpu else PLAN
+    sides = {CANDIDATE: artefact, BASELINE: artefact}
+    most = limits_for(bench.device_bytes).sides // (plan.sessions * len(sides))
+    together = max(1, min(TOGETHER, most)) if bench.oracle.on_gpu else 1
+    while True:
+        with ExitStack() as ending:
+            benches = [dataclasses.replace(bench, cases=[case]) for _ in range(together)]
+            for one in benches:
+                ending.callback(one.close)
+            benches[0].start_ahead(plan, sides, benches[1:])
+            for one in benches:
+                yield one.measure(plan, sides, lambda text: None).speedup(BASELINE, bench.rng)
 
 
 def _kept(path: Path) -> NoiseFloor | None:
@@ -122,30 +135,36 @@ def _kept(path: Path) -> NoiseFloor | None:
 def _measured(target: Target) -> NoiseFloor:
     bundle = load(PROBLEM)
     problem = open_bundle(bundle)
-    warm = pool(device_for(target.vendor, target.flush_bytes))
+    device = device_for(target.vendor, target.flush_bytes)
+    warm = pool(device)
     oracle = warm.borrow(bundle)
     try:
         with work_folder("noise-") as folder:
             case = problem.cases(target.key, Purpose.BENCHMARK)[0]
             setups = oracle.set_up([case], folder / "setups")
             rng = random.Random()  # noqa: S311 - order of blocks
-            bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers)
+            memory = device_memory(device)
+            bench = Bench(
+                problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers, device_bytes=memory
+            )
             artefact = _artefact(problem, target, folder)
-            ratios = _until_settled(lambda: compare_with_itself(bench, artefact, case).median)
+            with closing(comparisons_with_itself(bench, artefact, case)) as intervals:
+                ratios = _until_settled(interval.median for interval in intervals)
     finally:
         oracle.close()
     driver = str(environment.fixed(target).get("driver", ""))
     return NoiseFloor(floor_of(ratios), len(ratios), time.time(), driver, round(os.getloadavg()[0], 2))
 
 
-def _until_settled(compare: Callable[[], float]) -> list[float]:
-    """Compare until further comparisons no longer move the floor."""
+def _until_settled(compared: Iterable[float]) -> list[float]:
+    """Take comparisons until further ones no longer move the floor."""
     ratios: list[float] = []
     floors: list[float] = []
-    while len(ratios) < MOST_COMPARISONS:
-        ratios.append(compare())
+    for ratio in compared:
+        ratios.append(ratio)
         floors.append(math.log(floor_of(ratios)))
-        if len(ratios) >= LEAST_COMPARISONS and max(floors[-2:]) - min(floors[-2:]) < SETTLED:
+        settled = max(floors[-2:]) - min(floors[-2:]) < SETTLED
+        if len(ratios) >= MOST_COMPARISONS or (settled and len(ratios) >= LEAST_COMPARISONS):
             break
     return ratios
 

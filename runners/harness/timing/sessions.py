@@ -13,7 +13,7 @@ from functools import partial
 from statistics import fmean, median, mode
 
 from runners.backends.base import Artefact
-from runners.errors import BASELINE, CANDIDATE, Cancelled, InfraFailure
+from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, InfraFailure
 from runners.harness.devices.capacity import limits_for
 from runners.harness.devices.neighbours import Neighbours
 from runners.harness.memory import staging
@@ -75,14 +75,17 @@ class Timings:
         many = next(iter(self.sessions.values()), [])
         return bool(many) and bool(many[0].sides[CANDIDATE].call.samples_us)
 
-    def basis(self, case: str) -> Objective:
+    def basis(self, case: str, opponent: str = BASELINE) -> Objective:
         """Return the time on which a case's verdict rests.
 
         It is call time if the job asks for it, or if some side's device time could not be separated from the host's.
+        A parent is compared by device time if its own and the candidate's could be, whatever the baseline does: the
+        loops of two kernels that are far faster than their baseline are paced by the host, and say little.
         """
         if not self.has_call_time:
             return Objective.DEVICE
-        held = all(session.held for session in self.sessions[case])
+        names = (CANDIDATE, PARENT) if opponent == PARENT else None
+        held = all(session.holds(*(names or session.sides)) for session in self.sessions[case])
         return self.objective if held else Objective.CALL
 
     def waits(self, case: str) -> list[str]:
@@ -106,7 +109,7 @@ class Timings:
     def time(self, case: str, side: str, rng: random.Random, basis: Objective = Objective.DEVICE) -> Interval:
         """Return the median time of one side in µs with its interval, from the blocks' medians.
 
-        If the device could not be held, only the first session has device times.
+        A side that could not be held has device times in the first session only.
         """
         blocks = [[median(unit) for unit in s.sides[side].of(basis).blocks] for s in self.sessions[case]]
         return median_interval([session for session in blocks if session], rng)
@@ -162,7 +165,7 @@ class Timings:
     def referee_speedup(self, opponent: str, rng: random.Random, case: str | None = None) -> Interval:
         """Return the speedup on one case, or over all, by the referee's clock alone."""
         names = list(self.sessions) if case is None else [case]
-        units = [[s.referee_ratios(opponent, self.basis(name)) for s in self.sessions[name]] for name in names]
+        units = [self._referee_units(name, opponent) for name in names]
         return speedup(units, rng)
 
     def overstates(self, case: str, rng: random.Random) -> bool:
@@ -185,8 +188,12 @@ class Timings:
         found = [(s.case.name, s.opponent_errors.get(opponent)) for many in self.sessions.values() for s in many]
         return [f"{name}: {error}" for name, error in found if error]
 
+    def _referee_units(self, case: str, opponent: str) -> list[list[float]]:
+        basis = self.basis(case, opponent)
+        return [session.referee_ratios(opponent, basis) for session in self.sessions[case]]
+
     def _units(self, case: str, opponent: str, basis: Objective | None) -> list[list[float]]:
-        chosen = basis or self.basis(case)
+        chosen = basis or self.basis(case, opponent)
         return [session.unit_ratios(opponent, chosen) for session in self.sessions[case]]
 
 
@@ -245,20 +252,24 @@ class Bench:
         else:
             self._checked = checked
 
-    def start_ahead(self, plan: Plan, sides: Sides) -> None:
+    def start_ahead(self, plan: Plan, sides: Sides, others: Sequence[Bench] = ()) -> None:
         """Start the sides of all sessions of a plan, for `measure` to take. Raises CandidateFailure, InfraFailure.
 
-        They stand idle, so that no process imports torch during timing. Nothing is started if that takes much memory,
-        if the device is small for so many processes, or if those of a side have to take turns (see `Artefact.scratch`).
+        They stand idle, so that no process imports torch during timing. Those of `others`, which compare the same,
+        start at the same time. Nothing is started if that takes much memory, if the device is small for so many
+        processes, or if those of a side have to take turns (see `Artefact.scratch`).
         """
-        size = self.arena_bytes(plan)
+        size, benches = self.arena_bytes(plan), (self, *others)
         if self._takes_much(size) or any(artefact.scratch for artefact in sides.values()):
             return
-        if plan.sessions * len(sides) > limits_for(self.device_bytes).sides:
+        sessions = plan.sessions * len(benches)
+        if sessions * len(sides) > limits_for(self.device_bytes).sides:
             return
-        self._waiting = self._started(plan.sessions, sides, size)
+        started = self._started(sessions, sides, size)
+        for number, bench in enumerate(benches):
+            bench._waiting = started[number * plan.sessions : (number + 1) * plan.sessions]
         if self.at_once and any(artefact.kind == "module" for artefact in sides.values()):
-            self._make_first_calls([side for started in self._waiting for side in started])
+            self._make_first_calls([side for session in started for side in session])
 
     def measure(
         self,

@@ -35,8 +35,8 @@ def speedup_of(
     found = verdict(interval, floor)
     if found is Verdict.FASTER and not _seen(timings, opponent, interval.low, rng):
         found = Verdict.SAME
-    by_call = basis is Objective.CALL or all(timings.basis(case) is Objective.CALL for case in timings.sessions)
-    shown = Objective.CALL if by_call else Objective.DEVICE
+    bases = {basis or timings.basis(case, opponent) for case in timings.sessions}
+    shown = Objective.CALL if bases == {Objective.CALL} else Objective.DEVICE
     return Speedup(interval.median, interval.low, interval.high, label, floor, found, shown)
 
 
