@@ -30,7 +30,8 @@ class BuildRequest:
 
     `symbol` is the C function that the artefact must export, "" for modules. `folder` is the job's own directory,
     readable by everybody; artefacts are left there. `samples` are representative calls, for languages whose kernels
-    only a call determines.
+    only a call determines: the arguments of each, or the text of a module whose `get_inputs` and `get_init_inputs` make
+    them.
     """
 
     source: Source
@@ -38,7 +39,7 @@ class BuildRequest:
     target: str
     folder: Path
     limits: Limits
-    samples: tuple[tuple[SampleArgument, ...], ...] = ()
+    samples: tuple[tuple[SampleArgument, ...] | str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1
 # CUDA's limit of a grid's first extent; HIP's is lower.
 MOST_PROGRAMS = 2**31 - 1
 ANSWER_BYTES = 64 << 20
+# What follows is why; the module may be right, and only need a device.
+UNFINISHED = "The build without the device ended early, the rest is compiled on the device"
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 
@@ -107,10 +109,14 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
         check_room(out)
         return BuildReport(False, seconds, False, log or "the compiler left no report")
     try:
-        return _report(request, wanted, answer, seconds, log)
+        report = _report(request, wanted, answer, seconds, log)
     # The module has run in the process that wrote the report, and may have written anything.
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         return BuildReport(False, seconds, False, f"the compiler's report cannot be read: {type(error).__name__}")
+    # What the host does between its kernels is part of what is built.
+    parts = [module.read_text(), answer["variants"]]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return dataclasses.replace(report, artefact_hash=digest if report.ok else None)
 
 
 def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]:
@@ -131,7 +137,10 @@ def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]
         "minor": 4 if amd else int(number) % 10,
     }
     triton_target = ["hip", wanted.arch, wanted.wavefront] if amd else ["cuda", int(number), wanted.wavefront]
-    calls = [[_plain(argument) for argument in sample] for sample in request.samples]
+    calls = [
+        {"maker": sample} if isinstance(sample, str) else {"arguments": [_plain(argument) for argument in sample]}
+        for sample in request.samples
+    ]
     return {"module": str(module), "target": triton_target, "device": device, "calls": calls}
 
 
@@ -159,12 +168,13 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
         for kind, text in dict(variant.get("assembly") or {}).items():
             title = f"{str(kind)[:20]}:{str(variant.get('name'))[:200]}:{number}"
             assembly.setdefault(title, capped(str(text), (1 << 20) // len(variants)))
-    if not variants and not error:
+    if unfinished := capped(str(answer.get("unfinished") or ""), MOST_ERROR):
+        log = f"{log}\n{UNFINISHED}: {unfinished}".strip()
+    elif not variants and not error:
         log = f"{log}\nno Triton kernel was launched".strip()
     if wanted.vendor == "nvidia":
         kernels = with_occupancy(kernels, wanted)
-    hexdigest = hashlib.sha256(json.dumps(variants).encode()).hexdigest()
-    return BuildReport(not error, seconds, False, error or log, None if error else hexdigest, kernels, assembly)
+    return BuildReport(not error, seconds, False, error or log, None, kernels, assembly)
 
 
 def _resources(variant: dict[str, Any], simulate: Simulator | None) -> KernelResources:

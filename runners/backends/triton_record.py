@@ -3,8 +3,10 @@
 The candidate's entry point runs on fake tensors (shapes and types, no memory), and launching a kernel compiles it for
 the target instead. The record is written to OUT as JSON: for each compiled variant its name, signature and assembly.
 
-The record misses kernels that are chosen by the content of a tensor, and code behind values that only a device has.
-Pointers are assumed to be aligned to 16 bytes, as torch allocates. Needs the standard library, torch and triton only.
+The record misses kernels that are chosen by the content of a tensor, and code behind values that only a device has. A
+model whose host code needs either ends early and is no failure, unless the compiler refused a kernel: its inputs, too,
+come from code that was not written for fake tensors. Pointers are assumed to be aligned to 16 bytes, as torch
+allocates. Needs the standard library, torch and triton only.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,7 +29,10 @@ from typing import Any
 import torch
 import triton
 from torch._subclasses import fake_tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from triton.backends.compiler import GPUTarget
+from triton.errors import TritonError
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, MockTensor
@@ -33,6 +40,47 @@ from triton.runtime.jit import JITFunction, MockTensor
 # Each variant is a compilation, and an autotuner may list hundreds of configurations.
 MOST_VARIANTS, MOST_CONFIGS = 64, 4
 ASSEMBLIES = ("amdgcn", "ptx")
+DEVICE = torch.device("cuda", 0)
+# As `PythonBackend` names it.
+CANDIDATE_FILE = "kernel.py"
+
+
+class PretendedDevice(TorchFunctionMode):
+    """Keep torch from asking a driver that is not there.
+
+    "cuda" means the device 0, since torch asks the driver which one is meant, and tensors are indexed without it.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Do what was asked for without the driver."""
+        if func is torch.Tensor.cuda:
+            func, args, kwargs = torch.Tensor.to, (args[0], DEVICE), {}
+        if func is torch.Tensor.__getitem__ and args[0].device.type == DEVICE.type:
+            return indexed(*args)
+        if func is torch.Tensor.__setitem__ and args[0].device.type == DEVICE.type:
+            return None
+        return func(*map(numbered, args), **{name: numbered(value) for name, value in (kwargs or {}).items()})
+
+
+def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """Return what indexing a fake tensor returns, of which a tensor on no device shows the layout."""
+
+    def bare(value: Any) -> Any:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+    found = bare(tensor)[pytree.tree_map_only(torch.Tensor, bare, index)]
+    if any(isinstance(part, torch.Tensor | list) for part in (index if isinstance(index, tuple) else (index,))):
+        return torch.empty_strided(found.shape, found.stride(), dtype=found.dtype, device=tensor.device)
+    return tensor.as_strided(found.shape, found.stride(), tensor.storage_offset() + found.storage_offset())
+
+
+def numbered(value: Any) -> Any:
+    """Return the device 0 for a device without a number; any other value as it is."""
+    if isinstance(value, str | torch.device) and str(value) == DEVICE.type:
+        return DEVICE
+    return value
 
 
 class AbsentDevice:
@@ -141,6 +189,8 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     backend, arch, wavefront = spec["target"]
     driver.set_active(AbsentDevice(GPUTarget(backend, arch, wavefront)))
     recorder = Recorder()
+    # A candidate that asks whether an address is aligned is told that it is.
+    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
     # Fake tensors on "cuda" initialise the device, which is not there.
@@ -155,23 +205,78 @@ def pretend(spec: dict[str, Any]) -> Recorder:
         "get_device_name": lambda *_: facts.name,
         "synchronize": lambda *_: None,
         "current_stream": lambda *_: SimpleNamespace(cuda_stream=0),
+        "device": lambda *_: nullcontext(),
+        "device_of": lambda *_: nullcontext(),
     }
     for name, replacement in replacements.items():
         setattr(torch.cuda, name, replacement)
     return recorder
 
 
-def call(module: Any, arguments: list[dict[str, Any]]) -> None:
+def call(module: Any, sample: dict[str, Any]) -> None:
     """Call the entry point once on fake tensors."""
-    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        values = [
-            torch.empty_strided(a["shape"], a["strides"], dtype=getattr(torch, a["dtype"]), device="cuda")
-            if "shape" in a
-            else a["scalar"]
-            for a in arguments
-        ]
-        entry = getattr(module, "custom_kernel", None) or module.ModelNew()
-        entry(*values)
+    init, values = made(sample)
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), PretendedDevice():
+        entry = entry_of(module, on_device(init))
+        entry(*on_device(values))
+
+
+def made(sample: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the arguments of the constructor and of a call; tensors may be fake ones."""
+    if "maker" not in sample:
+        return [], [SimpleNamespace(**a) if "shape" in a else a["scalar"] for a in sample["arguments"]]
+    try:
+        with fake_tensor.FakeTensorMode():
+            return made_by(sample["maker"])
+    # Some inputs depend on the content of others, such as a table of pages in random order.
+    except Exception:
+        return made_by(sample["maker"])
+
+
+def made_by(text: str) -> tuple[list[Any], list[Any]]:
+    """Run a problem's own functions that make its arguments."""
+    maker = ModuleType("problem")
+    exec(compile(text, "problem.py", "exec"), maker.__dict__)  # noqa: S102 - in the sandbox
+    return list(maker.get_init_inputs()), list(maker.get_inputs())
+
+
+def on_device(values: list[Any]) -> list[Any]:
+    """Return the values with a fake tensor on the device in place of each tensor or description of one."""
+    return [pytree.tree_map(placed, value) for value in values]
+
+
+def placed(value: Any) -> Any:
+    """Return a fake tensor on the device with the layout of a tensor or description; any other value as it is."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
+    if isinstance(value, SimpleNamespace):
+        return torch.empty_strided(value.shape, value.strides, dtype=getattr(torch, value.dtype), device=DEVICE)
+    return value
+
+
+def entry_of(module: Any, init: list[Any]) -> Any:
+    """Return the callable of a candidate: its function, or its model with weights on the device."""
+    if (function := getattr(module, "custom_kernel", None)) is not None:
+        return function
+    cls = getattr(module, "ModelNew", None) or module.Model
+    with DEVICE:
+        model = cls(*init)
+    for part in model.modules() if isinstance(model, torch.nn.Module) else ():
+        move(part._parameters, torch.nn.Parameter)
+        move(part._buffers, torch.Tensor)
+    return model
+
+
+def move(tensors: dict[str, Any], kind: Any) -> None:
+    """Put fake tensors on the device in the place of those that a constructor made elsewhere."""
+    for name, value in tensors.items():
+        if value is not None and value.device.type != DEVICE.type:
+            tensors[name] = placed(value) if kind is torch.Tensor else kind(placed(value), requires_grad=False)
+
+
+def is_refusal(failure: BaseException) -> bool:
+    """Return whether the compiler refused a kernel."""
+    return isinstance(failure, TritonError) or "PassManager::run failed" in str(failure)
 
 
 def load(path: str) -> ModuleType:
@@ -188,16 +293,34 @@ def load(path: str) -> ModuleType:
 def main(spec_path: str, out: str) -> None:
     """Record every call of the spec. An exception is recorded with what was compiled before it."""
     spec = json.loads(Path(spec_path).read_text())
-    recorder, error = pretend(spec), ""
+    recorder, error, unfinished = pretend(spec), "", ""
+    samples: list[dict[str, Any]] = spec["calls"]
     try:
         module = load(spec["module"])
-        for arguments in spec["calls"]:
-            call(module, arguments)
+        for sample in samples:
+            try:
+                call(module, sample)
+            except Exception as failure:
+                if "maker" not in sample or is_refusal(failure):
+                    raise
+                # Another shape may take another way.
+                unfinished = unfinished or described_failure(failure)
     # A candidate may raise SystemExit or KeyboardInterrupt; the record must be written nevertheless.
     except BaseException as failure:
-        error = "".join(traceback.format_exception(failure))[-8000:]
-    answer = {"variants": list(recorder.variants.values()), "error": error, "triton": triton.__version__}
-    Path(out).write_text(json.dumps(answer))
+        if is_refusal(failure) or not all("maker" in sample for sample in samples):
+            error = "".join(traceback.format_exception(failure))[-8000:]
+        else:
+            unfinished = described_failure(failure)
+    answer = {"variants": list(recorder.variants.values()), "error": error, "unfinished": unfinished}
+    Path(out).write_text(json.dumps({**answer, "triton": triton.__version__}))
+
+
+def described_failure(failure: BaseException) -> str:
+    """Return what was raised and the line of the candidate's file at which it was, if there is one."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name == CANDIDATE_FILE]
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{type(failure).__name__}: {str(failure)[:1000]}{where}"
 
 
 if __name__ == "__main__":

@@ -253,6 +253,10 @@ class Problem(ABC):
         The baseline is this module in a candidate's process, so that both sides differ only in their source.
         """
 
+    def input_maker(self, case: Case) -> str | None:
+        """Return a module's text whose `get_inputs` and `get_init_inputs` make the arguments of a call, or None."""
+        return None
+
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Return what a Python candidate needs beside the inputs, made in the oracle and sent as bytes and JSON."""
         return CandidateSetup()

@@ -159,6 +159,10 @@ class KernelBenchProblem(Problem):
             text = ast.unparse(python_text.with_constants(self._tree, case.sizes))
         return _renamed(text)
 
+    def input_maker(self, case: Case) -> str:
+        """Return the module with the constants of the case."""
+        return ast.unparse(python_text.with_constants(self._tree, case.sizes))
+
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Return the constructor arguments and weights of the reference model."""
         import torch

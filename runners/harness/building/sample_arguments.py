@@ -1,4 +1,4 @@
-"""Representative calls of a problem on a target, for builds that need to see one: layouts only, nothing executed."""
+"""Representative calls of a problem on a target, for builds that need to see one. Nothing is executed here."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from runners.backends.base import SampleArgument
 from runners.problems.base import Case, Problem, Purpose, Role
 from runners.problems.native import NativeProblem
 
-Sample = tuple[SampleArgument, ...]
+Sample = tuple[SampleArgument, ...] | str
 
 
 def samples_of(problem: Problem, target: str) -> tuple[Sample, ...]:
     """Return one call for each benchmark case of the target, as a Python entry point gets it.
 
-    Formats whose layouts only running the problem tells have none.
+    It is described by its layouts, or by the text that makes it where only running the problem tells them. Formats
+    that need more than one file for that have none.
     """
-    if not isinstance(problem, NativeProblem):
-        return ()
-    return tuple(_sample(problem, case) for case in problem.cases(target, Purpose.BENCHMARK))
+    cases = problem.cases(target, Purpose.BENCHMARK)
+    if isinstance(problem, NativeProblem):
+        return tuple(_sample(problem, case) for case in cases)
+    return tuple(text for case in cases if (text := problem.input_maker(case)) is not None)
 
 
 def _sample(problem: NativeProblem, case: Case) -> Sample:

@@ -1,0 +1,133 @@
+"""Test what is compiled, without the device, of models of a benchmark's format whose kernels are written in Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runners.harness.building.sample_arguments import samples_of
+from runners.job import BuildReport, Language, ProblemBundle, Source
+from runners.problems import open_bundle
+from runners.problems.base import Problem, Purpose
+from runners.targets import target
+from runners.verbs.building import build
+
+pytestmark = [pytest.mark.processes, pytest.mark.split]
+
+# Weights, a setting, and inputs of which one is made from the content of another.
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+ROWS, WIDTH = 512, 256
+
+
+class Model(nn.Module):
+    def __init__(self, width, scale):
+        super().__init__()
+        self.scale = scale
+        self.weight = nn.Parameter(torch.randn(width))
+        self.register_buffer("shift", torch.zeros(width))
+
+    def forward(self, x, lengths):
+        return x * self.weight * self.scale + self.shift
+
+
+def get_inputs():
+    lengths = torch.randint(1, ROWS, (4,))
+    return [torch.rand(ROWS, WIDTH), torch.arange(int(lengths.max()) * 0 + 4)]
+
+
+def get_init_inputs():
+    return [WIDTH, 0.5]
+"""
+
+CANDIDATE = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, weight, out, scale, WIDTH: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, WIDTH)
+    {body}
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width, scale):
+        super().__init__()
+        self.scale = scale
+        self.weight = nn.Parameter(torch.randn(width, device="cpu"))
+        self.register_buffer("shift", torch.zeros(width).cuda())
+
+    def forward(self, x, lengths):
+        {before}
+        out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
+        halves = out[: x.shape[0] // 2], out[x.shape[0] // 2 :, None][:, 0]
+        with torch.cuda.device(x.device):
+            for half in halves:
+                scaled[(half.shape[0],)](x, self.weight, half, self.scale, x.shape[1])
+        return out + self.shift.to("cuda")
+"""
+BODY = "tl.store(out + row * WIDTH + at, tl.load(x + row * WIDTH + at) * tl.load(weight + at) * scale)"
+
+
+def problem() -> Problem:
+    return open_bundle(ProblemBundle("scaled", "kernelbench", "scaled.py", {"scaled.py": REFERENCE}))
+
+
+def report_of(body: str = BODY, before: str = "pass", key: str = "sm_90") -> BuildReport:
+    text = CANDIDATE.replace("{body}", body).replace("{before}", before)
+    return build(Source(Language.TRITON, text), target(key), problem())
+
+
+@pytest.mark.parametrize("key", ["sm_90", "gfx942"])
+def test_kernels_of_a_model_are_compiled_with_the_shapes_of_the_problem(key: str) -> None:
+    report = report_of(key=key)
+    assert report.ok and not report.log, report.log
+    (kernel,) = report.kernels
+    assert kernel.name == "scaled" and kernel.features["programs"] == 256
+    assert kernel.registers or kernel.vgpr
+
+
+def test_what_the_compiler_refuses_is_a_failed_build() -> None:
+    report = report_of(body="tl.store(out + at, tl.dot(tl.load(x + at), 1))")
+    assert not report.ok and "tl.dot" in report.log
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("lengths.tolist()", "DataDependentOutputException"),
+        ("raise RuntimeError('no stream')", "RuntimeError: no stream (line 23)"),
+        ("import a_library_of_the_device", "ModuleNotFoundError: No module named 'a_library_of_the_device'"),
+    ],
+)
+def test_host_code_that_needs_the_device_ends_the_build_early_and_is_no_failure(before: str, said: str) -> None:
+    report = report_of(before=before)
+    assert report.ok and not report.kernels
+    assert "ended early" in report.log and said in report.log
+
+
+def test_inputs_that_need_packages_of_the_device_are_no_failure_of_the_candidate() -> None:
+    text = REFERENCE.replace("import torch\n", "import torch\nimport a_library_of_the_device\n", 1)
+    made = open_bundle(ProblemBundle("scaled", "kernelbench", "scaled.py", {"scaled.py": text}))
+    candidate = CANDIDATE.replace("{body}", BODY).replace("{before}", "pass")
+    report = build(Source(Language.TRITON, candidate), target("sm_90"), made)
+    assert report.ok and "a_library_of_the_device" in report.log
+
+
+def test_two_kernels_whose_host_code_differs_are_not_the_same_artefact() -> None:
+    hashes = {report_of(before=before).artefact_hash for before in ("pass", "lengths.tolist()", "lengths.numpy()")}
+    assert len(hashes) == 3 and None not in hashes
+
+
+def test_each_shape_of_a_problem_is_a_call_of_its_own() -> None:
+    made: Any = problem()
+    (text,) = samples_of(made, "sm_90")
+    assert isinstance(text, str) and "ROWS, WIDTH" in text.replace("(", "").replace(")", "")
+    assert len(made.cases("sm_90", Purpose.BENCHMARK)) == 1
