@@ -55,13 +55,14 @@ class PretendedDevice(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Do what was asked for without the driver."""
+        named = {name: numbered(value) for name, value in (kwargs or {}).items()}
         if func is torch.Tensor.cuda:
-            func, args, kwargs = torch.Tensor.to, (args[0], DEVICE), {}
-        if func is torch.Tensor.__getitem__ and args[0].device.type == DEVICE.type:
-            return indexed(*args)
-        if func is torch.Tensor.__setitem__ and args[0].device.type == DEVICE.type:
-            return None
-        return func(*map(numbered, args), **{name: numbered(value) for name, value in (kwargs or {}).items()})
+            return args[0].to(DEVICE)
+        if func in MADE_OF_VALUES and named.get("device") == DEVICE:
+            return placed(func(*args, **{**named, "device": "cpu"}))
+        if func in ON_TENSORS and args[0].device.type == DEVICE.type:
+            return ON_TENSORS[func](*args)
+        return func(*map(numbered, args), **named)
 
 
 def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
@@ -74,6 +75,15 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     if any(isinstance(part, torch.Tensor | list) for part in (index if isinstance(index, tuple) else (index,))):
         return torch.empty_strided(found.shape, found.stride(), dtype=found.dtype, device=tensor.device)
     return tensor.as_strided(found.shape, found.stride(), tensor.storage_offset() + found.storage_offset())
+
+
+# What a torch without the driver does not do with tensors on a device, not even with fake ones, and what to do instead.
+MADE_OF_VALUES = (torch.tensor, torch.as_tensor)
+ON_TENSORS: dict[Any, Any] = {
+    torch.Tensor.__getitem__: indexed,
+    torch.Tensor.__setitem__: lambda tensor, index, value: None,
+    torch.Tensor.copy_: lambda tensor, *_: tensor,
+}
 
 
 def numbered(value: Any) -> Any:
