@@ -22,9 +22,9 @@ from optimizer.search.base import History
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.tools.catalogue import SUBMIT, Tool, for_blocks, tools_for
-from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
+from optimizer.tools.limits import Limits, Spent, device_used_up, left_in_words, used_up
 from optimizer.tools.sources import Draft
-from runners.job import Effort, Language
+from runners.job import Language
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,15 @@ def toolbox_of(call: LlmCall) -> Toolbox:
 
 
 def offered(toolbox: Toolbox, spent: Spent) -> dict[str, Tool]:
-    """Return the tools that may be called next: when a limit is reached, only the submission."""
-    if not used_up(toolbox.limits, spent):
-        return toolbox.tools
-    return {name: tool for name, tool in toolbox.tools.items() if name == SUBMIT}
+    """Return the tools that may be called next.
+
+    Without device time, these are the tools that run no kernel; when another limit is reached, only the submission.
+    """
+    if used_up(toolbox.limits, spent):
+        return {name: tool for name, tool in toolbox.tools.items() if name == SUBMIT}
+    if device_used_up(toolbox.limits, spent):
+        return {name: tool for name, tool in toolbox.tools.items() if not tool.runs_kernels}
+    return toolbox.tools
 
 
 def tools_notice(toolbox: Toolbox) -> str:
@@ -71,7 +76,7 @@ def tools_notice(toolbox: Toolbox) -> str:
 
 def _limits_in_words(toolbox: Toolbox) -> str:
     calls = f"{toolbox.limits.calls} tool calls for this kernel"
-    running = [tool for tool in toolbox.tools.values() if tool.effort not in (None, Effort.BUILD)]
+    running = [tool for tool in toolbox.tools.values() if tool.runs_kernels]
     if not running:
         return calls
     where = "the interpreter" if all(tool.interpreted for tool in running) else "the device"

@@ -193,10 +193,13 @@ def _begin(desk: _Desk, requested: RequestedTool) -> None:
     reason = used_up(desk.toolbox.limits, desk.spent)
     desk.spent = replace(desk.spent, calls=desk.spent.calls + 1)
     if reason:
-        # A submission that names no kernel means this one.
-        with suppress(_RefusedError, AnswerError):
-            _take_kernel(desk, row, _understood(desk, requested)[1])
+        _keep_kernel(desk, row, requested)
         _refuse_for_limit(desk.run, row, reason)
+        return
+    tool = desk.toolbox.tools.get(requested.name)
+    if tool is not None and tool.runs_kernels and (reason := device_used_up(desk.toolbox.limits, desk.spent)):
+        _keep_kernel(desk, row, requested)
+        _refuse_for_device(desk.run, row, reason)
         return
     try:
         _carry_out(desk, row, *_understood(desk, requested))
@@ -205,6 +208,12 @@ def _begin(desk: _Desk, requested: RequestedTool) -> None:
         return
     if ToolState(row.state).is_terminal:
         _announce_end(desk.run, row)
+
+
+def _keep_kernel(desk: _Desk, row: ToolCall, requested: RequestedTool) -> None:
+    """Take the kernel of a call that is refused: a submission that names none means this one."""
+    with suppress(_RefusedError, AnswerError):
+        _take_kernel(desk, row, _understood(desk, requested)[1])
 
 
 def _store_call(desk: _Desk, requested: RequestedTool) -> ToolCall:
@@ -244,6 +253,10 @@ def _refuse_for_limit(run: Run, row: ToolCall, reason: str) -> None:
     _refuse(run, row, f"{reason} Submit a kernel now; anything else ends your work without one.")
 
 
+def _refuse_for_device(run: Run, row: ToolCall, reason: str) -> None:
+    _refuse(run, row, f"{reason} Tools that run no kernel are left: build what you have, and submit it.")
+
+
 def _start_waiting(run: Run, call: LlmCall, turn: CallTurn) -> None:
     """Start the jobs of a turn's calls that wait: every build, and one at a time of those that take the device.
 
@@ -254,11 +267,11 @@ def _start_waiting(run: Run, call: LlmCall, turn: CallTurn) -> None:
     is_held = turn.tool_calls.filter(state__in=OPEN_TOOL_STATES, job__spec__effort__in=_ON_DEVICE).exists()
     for row in turn.tool_calls.filter(state=ToolState.QUEUED, job=None).order_by("pk"):
         tool = toolbox.tools.get(row.name, TOOLS[row.name])
-        if tool.effort != Effort.BUILD:
+        if tool.runs_kernels:
             if is_held:
                 continue
             if reason := device_used_up(toolbox.limits, spent_by(call)):
-                _refuse_for_limit(run, row, reason)
+                _refuse_for_device(run, row, reason)
                 continue
             is_held = True
         against = tool_calls_of(call).filter(number=row.summary.get(AGAINST)).last()

@@ -120,6 +120,11 @@ class Tool:
     profile: bool = False
     interpreted: bool = False
 
+    @property
+    def runs_kernels(self) -> bool:
+        """Return whether the tool takes time of a device, or of the interpreter in its place."""
+        return self.effort not in (None, Effort.BUILD)
+
     def spec(self) -> ToolSpec:
         """Return the tool as providers describe it to their models."""
         return ToolSpec(self.name, self.description, self.schema)

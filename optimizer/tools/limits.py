@@ -28,14 +28,15 @@ class Spent:
 
 
 def used_up(limits: Limits, spent: Spent) -> str:
-    """Return in words which limit is reached, or an empty text."""
+    """Return in words which limit ends all work with tools, or an empty text.
+
+    Without device time, kernels can still be built.
+    """
     if spent.calls >= limits.calls:
         return f"All {limits.calls} tool calls of this question are used up."
     # A machine that always fails must not be asked for ever.
     if spent.failures >= limits.calls:
         return f"The machine has failed {spent.failures} tool calls of this question."
-    if reason := device_used_up(limits, spent):
-        return reason
     if spent.tokens >= limits.tokens:
         return f"All {limits.tokens:,} tokens of this question are used up."
     return ""
@@ -53,5 +54,7 @@ def left_in_words(limits: Limits, spent: Spent) -> str:
     if reason := used_up(limits, spent):
         return f"{reason} Submit a kernel now."
     calls = limits.calls - spent.calls
-    device_s = limits.device_s - spent.device_s
-    return f"Left for this question: {calls} tool call{'' if calls == 1 else 's'}, {device_s:.0f} s of the device."
+    left = f"Left for this question: {calls} tool call{'' if calls == 1 else 's'}"
+    if reason := device_used_up(limits, spent):
+        return f"{reason} {left}, of tools that run no kernel."
+    return f"{left}, {limits.device_s - spent.device_s:.0f} s of the device."

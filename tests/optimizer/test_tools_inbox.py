@@ -14,7 +14,7 @@ from optimizer.actions.inbox import PromptClosedError, do_answer_prompt
 from optimizer.actions.run import do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.calls.conversation import messages_of, spent_by
+from optimizer.calls.conversation import messages_of, offered, spent_by, toolbox_of
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.submission import MOST_READ
 from optimizer.calls.tool_calls import do_finish_tool_call
@@ -249,12 +249,23 @@ def test_a_model_that_calls_tools_for_ever_is_ended_with_a_reason_and_the_run_go
     assert LlmCall.objects.filter(run=run).count() == 2 and run.state == RunState.RUNNING
 
 
-def test_the_device_seconds_of_a_question_are_limited() -> None:
+def test_without_device_seconds_a_question_can_still_build_and_submit() -> None:
     run = tool_run(tool_device_s=1.0)
-    call = say(waiting(run), f"TOOL: check\n```cpp\n{SOURCE}```")
+    check = f"TOOL: check\n```cpp\n{SOURCE}```"
+    call = say(waiting(run), check)
     drive(run, tools, rounds=3)
+    for _ in range(2):  # being told twice ends nothing, as it does where calls are used up
+        call = say(call, check)
+        assert call.state == CallState.WAITING
+        assert "1 seconds of the device of this question are used up" in prompt_text(call)
+        assert "check" not in offered(toolbox_of(call), spent_by(call))
     call = say(call, BUILD)
-    assert "1 seconds of the device of this question are used up" in prompt_text(call)
+    drive(run, tools, rounds=3)
+    assert ToolCall.objects.filter(run=run, name="build").get().state == "done"
+    call = say(call, "TOOL: submit\nreport: Done.")
+    drive(run, tools, rounds=3)
+    call.refresh_from_db()
+    assert call.state == CallState.ANSWERED
 
 
 def test_the_calls_of_one_answer_take_the_device_one_after_another_and_stop_at_its_limit() -> None:

@@ -213,7 +213,11 @@ def test_a_submission_is_read_back_as_it_was_written(report: str) -> None:
 def test_limits_are_told_before_and_after_they_are_reached() -> None:
     limits = Limits(2, 10.0, 1000)
     assert left_in_words(limits, Spent(1, 4.0, 10)) == "Left for this question: 1 tool call, 6 s of the device."
-    assert "2 tool calls" in used_up(limits, Spent(2)) and "10 seconds" in used_up(limits, Spent(0, 10.0))
+    assert "2 tool calls" in used_up(limits, Spent(2)) and used_up(limits, Spent(0, 10.0)) == ""
+    assert left_in_words(limits, Spent(1, 10.0)) == (
+        "All 10 seconds of the device of this question are used up. "
+        "Left for this question: 1 tool call, of tools that run no kernel."
+    )
     assert "1,000 tokens" in used_up(limits, Spent(0, 0.0, 1000)) and used_up(limits, Spent()) == ""
 
 
