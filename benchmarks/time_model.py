@@ -11,13 +11,16 @@ the predicted file by the median of ten measured configurations.
 
     python -m benchmarks.time_model --kernels docs/evidence/kernels-h100.jsonl.gz
 
-predicts each measured kernel of a problem from the problem's other kernels.
+predicts each measured kernel of a problem from the problem's other kernels, and then each two of them from the rest:
+which of the two is faster is what the product asks. (Predicted from the others alone, kernels of a model that has
+learnt nothing are ranked in reverse: the slowest one gets the median of the faster ones.)
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -34,6 +37,7 @@ from runners.static_features.cost import descriptors, typical_programs
 
 ASKED = 200
 POOLED = 300  # configurations of all other files together
+ALIKE = 0.05  # logarithm of the ratio of two times below which neither kernel is called faster
 SCALED_BY = 10  # measured configurations that tell the scale of a left-out file
 
 
@@ -162,10 +166,38 @@ def one_by_one(path: Path) -> Iterator[str]:
             f"rank correlation {rank:.2f} (rules alone {spearmanr(rules, true).statistic:.2f}), "
             f"median error {np.expm1(error):.0%}, 80 % intervals hold {held:.0%}, median width ×{np.exp(width):.2f}"
         )
+        if (pairs := in_pairs(kernels)) is not None:
+            yield f"  the faster of two: {pairs[0]:.0%} right (rules alone {pairs[1]:.0%}) of {pairs[2]} pairs"
 
 
 def _fitted(kernels: Sequence[tuple[dict[str, float], float]]) -> TimeModel | None:
     return TimeModel.fit([figures for figures, _ in kernels], [time for _, time in kernels])
+
+
+def in_pairs(kernels: Sequence[tuple[dict[str, float], float]]) -> tuple[float, float, int] | None:
+    """Return how often model and rules name the faster of two kernels, and the number of pairs whose times differ.
+
+    The model is fitted to the other kernels; None where these are too few.
+    """
+    programs = typical_programs([figures for figures, _ in kernels])
+    right: list[tuple[float, float]] = []
+    for pair in itertools.combinations(kernels, 2):
+        if abs(np.log(pair[0][1] / pair[1][1])) < ALIKE:
+            continue
+        model = _fitted([one for one in kernels if one not in pair])
+        if model is None:
+            return None
+        predicted = [found.time_us if (found := model.predict(figures)) else 0.0 for figures, _ in pair]
+        costs = [descriptors(figures, programs)["cost"] for figures, _ in pair]
+        times = [time for _, time in pair]
+        right.append((_agreement(predicted, times), _agreement(costs, times)))
+    by_model, by_rules = np.mean(right, axis=0)
+    return float(by_model), float(by_rules), len(right)
+
+
+def _agreement(said: Sequence[float], times: Sequence[float]) -> float:
+    """Return 1 if the kernel that is said to be faster is, a half if neither is said to be."""
+    return 0.5 if said[0] == said[1] else float((said[0] < said[1]) == (times[0] < times[1]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,9 +2,10 @@
 
 The model is a Gaussian process over the descriptors of `runners.static_features.cost`, around a line in the estimated
 cost: the rules of the hardware first, and what was measured corrects them. Few kernels are measured, so slope and
-length scale are chosen by the leave-one-out error, which has a closed form (Rasmussen & Williams 2006, section
-5.4.2). Intervals are conformal: the standardised leave-one-out errors say how wide 80 % must be (Vovk, Gammerman &
-Shafer 2005; Barber et al. 2021), so they hold where the process's own assumptions do not.
+length scale are chosen by the leave-one-out error, which has a closed form (Rasmussen & Williams 2006, section 5.4.2);
+no slope is a choice only where many were measured. Intervals are conformal: the standardised leave-one-out errors say
+how wide 80 % must be (Vovk, Gammerman & Shafer 2005; Barber et al. 2021), so they hold where the process's own
+assumptions do not.
 
 A prediction ranks and warns. It is never a verdict.
 
@@ -42,6 +43,9 @@ MOST = 300  # the newest measured kernels to which a model is fitted
 # Standard deviations from the middle of a normal distribution to the ends of its central 80 %.
 _HALF_DEVIATIONS = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _SLOPES = (0.0, 0.5, 1.0)
+# With few kernels the leave-one-out error often prefers no slope at all, which forgets the rules: every kernel is then
+# taken for as fast as the others are in the middle.
+_FEW, _SLOPES_OF_FEW = 30, (0.25, 0.5, 1.0)
 _LENGTHS = (0.5, 1.0, 2.0, 4.0)
 _NOISE = 0.05  # of the variance around the line
 _LEAST_VARIANCE = 1e-4
@@ -95,7 +99,8 @@ class TimeModel:
             return None
         rows = np.array([list(one.values()) for one, _ in pairs])
         logs = np.log([time for _, time in pairs])
-        choices = [_Choice.of(rows, logs, *both) for both in itertools.product(_SLOPES, _LENGTHS)]
+        slopes = _SLOPES_OF_FEW if len(pairs) < _FEW else _SLOPES
+        choices = [_Choice.of(rows, logs, *both) for both in itertools.product(slopes, _LENGTHS)]
         return replace(min(choices, key=lambda one: one.error).model, programs=programs)
 
     def predict(self, figures: Mapping[str, float]) -> Prediction | None:
