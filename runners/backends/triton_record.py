@@ -60,7 +60,7 @@ class PretendedDevice(TorchFunctionMode):
             return args[0].to(DEVICE)
         if func in MADE_OF_VALUES and named.get("device") == DEVICE:
             return placed(func(*args, **{**named, "device": "cpu"}))
-        if func in ON_TENSORS and args[0].device.type == DEVICE.type:
+        if func in ON_TENSORS and not named and args[0].device.type == DEVICE.type:
             return ON_TENSORS[func](*args)
         return func(*map(numbered, args), **named)
 
@@ -83,6 +83,9 @@ ON_TENSORS: dict[Any, Any] = {
     torch.Tensor.__getitem__: indexed,
     torch.Tensor.__setitem__: lambda tensor, index, value: None,
     torch.Tensor.copy_: lambda tensor, *_: tensor,
+    torch.Tensor.contiguous: lambda tensor: (
+        tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    ),
 }
 
 
@@ -217,6 +220,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
         "current_stream": lambda *_: SimpleNamespace(cuda_stream=0),
         "device": lambda *_: nullcontext(),
         "device_of": lambda *_: nullcontext(),
+        "is_current_stream_capturing": lambda: False,
     }
     for name, replacement in replacements.items():
         setattr(torch.cuda, name, replacement)

@@ -69,7 +69,7 @@ class ModelNew(nn.Module):
         out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
         steps = torch.tensor([0, 4], device="cuda").to(x.dtype)
         out[:, :2].copy_(steps)
-        out[0] = steps.sum()
+        out[0] = steps.sum() + x.t().contiguous()[0, 0]
         halves = out[: x.shape[0] // 2], out[x.shape[0] // 2 :, None][:, 0]
         with torch.cuda.device(x.device):
             for half in halves:
