@@ -224,19 +224,26 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     }
     for name, replacement in replacements.items():
         setattr(torch.cuda, name, replacement)
+    # Its tracer asks the device for random numbers, and kernels that it writes are not the candidate's.
+    setattr(torch, "compile", uncompiled)  # noqa: B010 - not its type, on purpose
     return recorder
 
 
-def call(module: Any, sample: dict[str, Any]) -> None:
+def call(module: Any, arguments: tuple[list[Any], list[Any]]) -> None:
     """Call the entry point once on fake tensors."""
-    init, values = made(sample)
+    init, values = arguments
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), PretendedDevice():
         entry = entry_of(module, on_device(init))
         entry(*on_device(values))
 
 
+def uncompiled(function: Any = None, **_: Any) -> Any:
+    """Stand for torch.compile, as a call or as a decorator with or without arguments, and compile nothing."""
+    return (lambda inner: inner) if function is None else function
+
+
 def made(sample: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Return the arguments of the constructor and of a call; tensors may be fake ones."""
+    """Return the arguments of the constructor and of a call, with a layout in the place of each tensor."""
     if "maker" not in sample:
         return [], [SimpleNamespace(**a) if "shape" in a else a["scalar"] for a in sample["arguments"]]
     try:
@@ -248,24 +255,34 @@ def made(sample: dict[str, Any]) -> tuple[list[Any], list[Any]]:
 
 
 def made_by(text: str) -> tuple[list[Any], list[Any]]:
-    """Run a problem's own functions that make its arguments."""
+    """Run a problem's own functions that make its arguments, and keep their layouts."""
     maker = ModuleType("problem")
     exec(compile(text, "problem.py", "exec"), maker.__dict__)  # noqa: S102 - in the sandbox
-    return list(maker.get_init_inputs()), list(maker.get_inputs())
+    init, inputs = maker.get_init_inputs(), maker.get_inputs()
+    return [pytree.tree_map(layout_of, value) for value in init], [
+        pytree.tree_map(layout_of, value) for value in inputs
+    ]
+
+
+def layout_of(value: Any) -> Any:
+    """Return the layout of a tensor; any other value as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    dtype = str(value.dtype).removeprefix("torch.")
+    return SimpleNamespace(shape=tuple(value.shape), strides=tuple(value.stride()), dtype=dtype)
 
 
 def on_device(values: list[Any]) -> list[Any]:
-    """Return the values with a fake tensor on the device in place of each tensor or description of one."""
+    """Return the values with a fake tensor on the device in the place of each layout."""
     return [pytree.tree_map(placed, value) for value in values]
 
 
 def placed(value: Any) -> Any:
-    """Return a fake tensor on the device with the layout of a tensor or description; any other value as it is."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
-    if isinstance(value, SimpleNamespace):
-        return torch.empty_strided(value.shape, value.strides, dtype=getattr(torch, value.dtype), device=DEVICE)
-    return value
+    """Return a fake tensor on the device for a layout or a tensor elsewhere; any other value as it is."""
+    layout = layout_of(value)
+    if not isinstance(layout, SimpleNamespace):
+        return value
+    return torch.empty_strided(layout.shape, layout.strides, dtype=getattr(torch, layout.dtype), device=DEVICE)
 
 
 def entry_of(module: Any, init: list[Any]) -> Any:
@@ -310,10 +327,12 @@ def main(spec_path: str, out: str) -> None:
     recorder, error, unfinished = pretend(spec), "", ""
     samples: list[dict[str, Any]] = spec["calls"]
     try:
+        # Before the candidate is imported, since a task's own modules come with its inputs.
+        arguments = [made(sample) for sample in samples]
         module = load(spec["module"])
-        for sample in samples:
+        for sample, those in zip(samples, arguments, strict=True):
             try:
-                call(module, sample)
+                call(module, those)
             except Exception as failure:
                 if "maker" not in sample or is_refusal(failure):
                     raise

@@ -29,7 +29,7 @@ from runners.problems.base import (
 )
 from runners.problems.gpumode_task import ENTRY, FORMAT
 from runners.problems.modules import Modules
-from runners.problems.python_text import defined_names, on_its_device, parse
+from runners.problems.python_text import DEVICE_NAME, defined_names, on_its_device, parse
 from runners.problems.structure import flatten, positional, tensors_in
 from runners.problems.tolerance import Loss, Tolerance
 
@@ -42,6 +42,41 @@ CPU_BENCHMARKS = 3
 _NEEDED = ("generate_input", "ref_kernel")
 # The reference would give the solution away, and the others belong to KernelBot's own harness.
 _NOT_FOR_CANDIDATES = {"reference.py", "eval.py", "submission.py", ENTRY}
+
+
+# The task's tensors are made on the CPU, whose generators need no driver, and are moved by whoever asked for them.
+_MAKER = """
+import importlib.abc, importlib.util, sys
+
+_TEXTS = {texts!r}
+
+
+class _Files(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if path is None and name in _TEXTS else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        setattr(module, {device_name!r}, "cpu")
+        exec(compile(_TEXTS[module.__name__], module.__name__ + ".py", "exec"), module.__dict__)
+
+
+for _name in _TEXTS:
+    sys.modules.pop(_name, None)
+sys.meta_path.insert(0, _Files())
+
+
+def get_init_inputs():
+    return []
+
+
+def get_inputs():
+    import reference
+
+    return [reference.generate_input(**{arguments!r})]
+"""
 
 
 class GpuModeProblem(Problem):
@@ -92,6 +127,13 @@ class GpuModeProblem(Problem):
     def reference_as_candidate(self, target: str) -> str:
         """Return reference.py with `ref_kernel` under a submission's name."""
         return f"{on_its_device(self.reference_source, 'reference.py')}\n\ncustom_kernel = ref_kernel\n"
+
+    def input_maker(self, case: Case) -> str | None:
+        """Return a text that installs the task's modules for whoever imports them, and calls generate_input."""
+        if self.obstacles:
+            return None
+        arguments = dict(case.sizes) | ({"seed": 1} if "seed" in self._generator_parameters() else {})
+        return _MAKER.format(texts=self._modules.texts(), device_name=DEVICE_NAME, arguments=arguments)
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Return the modules that submissions import (task.py, utils.py), without the reference."""

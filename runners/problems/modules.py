@@ -6,6 +6,7 @@ They are importable only within `Modules.active()`, under their plain names (`ta
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,12 @@ class Modules(MetaPathFinder, Loader):
         }
         self._loaded: dict[str, ModuleType] = {}
         self._device = "cpu"
+
+    def texts(self) -> dict[str, str]:
+        """Return the modules' texts by name, with their device made variable. Raises ProblemError for one that is no
+        Python."""
+        parsed = {name: for_any_device(parse(text, f"{name}.py")) for name, text in self._sources.items()}
+        return {name: ast.unparse(ast.fix_missing_locations(tree)) for name, tree in parsed.items()}
 
     def get(self, name: str) -> ModuleType:
         """Return the module, executed once. Raises whatever its text raises; ProblemError if it is not Python."""

@@ -1,14 +1,15 @@
-"""Test what is compiled, without the device, of models of a benchmark's format whose kernels are written in Triton."""
+"""Test what is compiled, without the device, of Triton kernels for problems in other people's formats."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runners.harness.building.sample_arguments import samples_of
 from runners.job import BuildReport, Language, ProblemBundle, Source
-from runners.problems import open_bundle
+from runners.problems import load, open_bundle
 from runners.problems.base import Problem, Purpose
 from runners.targets import target
 from runners.verbs.building import build
@@ -64,6 +65,7 @@ class ModelNew(nn.Module):
         self.weight = nn.Parameter(torch.randn(width, device="cpu"))
         self.register_buffer("shift", torch.zeros(width).cuda())
 
+    @torch.compile(mode="max-autotune")
     def forward(self, x, lengths):
         {before}
         out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
@@ -106,7 +108,7 @@ def test_what_the_compiler_refuses_is_a_failed_build() -> None:
     ("before", "said"),
     [
         ("lengths.tolist()", "DataDependentOutputException"),
-        ("raise RuntimeError('no stream')", "RuntimeError: no stream (line 23)"),
+        ("raise RuntimeError('no stream')", "RuntimeError: no stream (line 24)"),
         ("import a_library_of_the_device", "ModuleNotFoundError: No module named 'a_library_of_the_device'"),
     ],
 )
@@ -134,3 +136,63 @@ def test_each_shape_of_a_problem_is_a_call_of_its_own() -> None:
     (text,) = samples_of(made, "sm_90")
     assert isinstance(text, str) and "ROWS, WIDTH" in text.replace("(", "").replace(")", "")
     assert len(made.cases("sm_90", Purpose.BENCHMARK)) == 1
+
+
+TASK = """
+files:
+  - {name: submission.py, source: "@SUBMISSION@"}
+  - {name: task.py, source: task.py}
+  - {name: reference.py, source: reference.py}
+lang: py
+description: Add a constant.
+config: {main: eval.py}
+tests: [{size: 64, plus: 1.5, seed: 7}]
+benchmarks: [{size: 4096, plus: 0.5, seed: 9}, {size: 65536, plus: 0.5, seed: 10}]
+ranking_by: geom
+"""
+TASK_REFERENCE = """
+import torch
+from task import Data
+
+
+def generate_input(size: int, plus: float, seed: int) -> Data:
+    generator = torch.Generator(device="cuda")
+    generator.manual_seed(seed)
+    offset = torch.rand(1, device="cuda", generator=generator).item()
+    return torch.randn(size, device="cuda", generator=generator) + offset, {"plus": plus}
+
+
+def ref_kernel(data):
+    x, options = data
+    return x + options["plus"]
+"""
+SUBMISSION = """
+import torch, triton, triton.language as tl
+from task import Data
+
+
+@triton.jit
+def added(x, out, plus, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(out + at, tl.load(x + at) + plus)
+
+
+def custom_kernel(data: Data):
+    x, options = data
+    out = torch.empty_like(x)
+    added[(x.numel() // 1024,)](x, out, options["plus"], 1024)
+    return out
+"""
+
+
+def test_a_submission_to_gpu_mode_is_compiled_with_the_inputs_that_its_task_makes(tmp_path: Path) -> None:
+    (tmp_path / "task.yml").write_text(TASK)
+    (tmp_path / "task.py").write_text("Data = tuple\n")
+    (tmp_path / "reference.py").write_text(TASK_REFERENCE)
+    report = build(Source(Language.TRITON, SUBMISSION), target("gfx942"), open_bundle(load(tmp_path)))
+    assert report.ok and not report.log, report.log
+    (kernel,) = report.kernels
+    assert kernel.vgpr and kernel.features["programs"] == 64
+    broken = SUBMISSION.replace("tl.arange(0, SIZE)", "tl.arange(0, SIZE - 1)")
+    report = build(Source(Language.TRITON, broken), target("gfx942"), open_bundle(load(tmp_path)))
+    assert not report.ok and "power of 2" in report.log
