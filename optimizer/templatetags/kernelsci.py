@@ -22,7 +22,7 @@ from optimizer.search import strategy_title
 from optimizer.text.case_names import given_words, inputs_words
 from optimizer.text.hostile_text import plain_log
 from optimizer.views.theme import THEMES, theme_of
-from runners.job import Language
+from runners.job import Effort, Flag, Language
 
 register = template.Library()
 register.filter("plain_log", plain_log)
@@ -62,6 +62,10 @@ def evaluation_badge(evaluation: Evaluation | None) -> SafeString:
         return badge("Not evaluated", "muted")
     if evaluation.state == EvaluationState.DONE and evaluation.status:
         status = EvaluationStatus(evaluation.status)
+        if evaluation.effort == Effort.BUILD and status == EvaluationStatus.CORRECT:
+            # Nothing has run on the device, so nobody knows whether it is correct.
+            is_emulated = Flag.EMULATED in evaluation.result.get("flags", [])
+            return badge("Right in emulation" if is_emulated else "Built", "muted")
         return badge(status.label, status.tone)
     state = EvaluationState(evaluation.state)
     return badge(evaluation.stage.capitalize() if evaluation.stage else state.label, state.tone)

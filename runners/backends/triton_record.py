@@ -341,11 +341,26 @@ def main(spec_path: str, out: str) -> None:
     # A candidate may raise SystemExit or KeyboardInterrupt; the record must be written nevertheless.
     except BaseException as failure:
         if is_refusal(failure) or not all("maker" in sample for sample in samples):
-            error = "".join(traceback.format_exception(failure))[-8000:]
+            error = told(failure)
         else:
             unfinished = described_failure(failure)
     answer = {"variants": list(recorder.variants.values()), "error": error, "unfinished": unfinished}
     Path(out).write_text(json.dumps({**answer, "triton": triton.__version__}))
+
+
+def told(failure: BaseException) -> str:
+    """Return the frames of the candidate's file and the error, or the whole traceback if none is of that file.
+
+    The frames of torch, Triton and this module would come first, and nobody would read as far as the error.
+    """
+    frames = traceback.extract_tb(failure.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).name == CANDIDATE_FILE]
+    for frame in own:
+        frame.filename = CANDIDATE_FILE
+    if not own:
+        return "".join(traceback.format_exception(failure))[-8000:]
+    lines = [*traceback.StackSummary.from_list(own).format(), *traceback.format_exception_only(failure)]
+    return "".join(lines)[-8000:]
 
 
 def described_failure(failure: BaseException) -> str:

@@ -14,6 +14,7 @@ from optimizer.queries.budgets import Budget
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
+from optimizer.templatetags.kernelsci import evaluation_badge
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run
 
@@ -105,3 +106,14 @@ def test_a_duplicate_of_a_kernel_in_its_build_shares_its_fate(run: Run) -> None:
 
     drive(run, fake_evaluate, rounds=1, queues=["bench.gfx942"])
     assert Kernel.objects.get(pk=twin.pk).evaluation.status == Status.CORRECT
+
+
+@pytest.mark.parametrize(("flags", "said"), [([], "Built"), (["emulated"], "Right in emulation")])
+def test_what_was_only_built_is_not_called_correct(run: Run, flags: list[str], said: str) -> None:
+    kernel = add(run)
+    drive(run, rounds=1, queues=["build"])
+    build = kernel.evaluations.get(effort=Effort.BUILD.value)
+    build.result["flags"] = flags
+    assert said in evaluation_badge(build) and "Correct" not in evaluation_badge(build)
+    build.effort = Effort.FULL.value
+    assert "Correct" in evaluation_badge(build)

@@ -102,6 +102,9 @@ def test_kernels_of_a_model_are_compiled_with_the_shapes_of_the_problem(key: str
 def test_what_the_compiler_refuses_is_a_failed_build() -> None:
     report = report_of(body="tl.store(out + at, tl.dot(tl.load(x + at), 1))")
     assert not report.ok and "tl.dot" in report.log
+    # The candidate's own line comes first, and none of torch's, Triton's or ours.
+    assert report.log.startswith('  File "kernel.py", line 32, in forward'), report.log
+    assert "site-packages" not in report.log and "triton_record" not in report.log
 
 
 @pytest.mark.parametrize(
