@@ -258,10 +258,9 @@ def made_by(text: str) -> tuple[list[Any], list[Any]]:
     """Run a problem's own functions that make its arguments, and keep their layouts."""
     maker = ModuleType("problem")
     exec(compile(text, "problem.py", "exec"), maker.__dict__)  # noqa: S102 - in the sandbox
-    init, inputs = maker.get_init_inputs(), maker.get_inputs()
-    return [pytree.tree_map(layout_of, value) for value in init], [
-        pytree.tree_map(layout_of, value) for value in inputs
-    ]
+    both = (maker.get_init_inputs(), maker.get_inputs())
+    init, inputs = ([pytree.tree_map(layout_of, value) for value in values] for values in both)
+    return init, inputs
 
 
 def layout_of(value: Any) -> Any:
