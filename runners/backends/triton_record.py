@@ -11,6 +11,7 @@ allocates. Needs the standard library, torch and triton only.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import json
@@ -28,6 +29,7 @@ from typing import Any
 
 import torch
 import triton
+from torch._C._autograd import DeviceType
 from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -40,53 +42,30 @@ from triton.runtime.jit import JITFunction, MockTensor
 # Each variant is a compilation, and an autotuner may list hundreds of configurations.
 MOST_VARIANTS, MOST_CONFIGS = 64, 4
 ASSEMBLIES = ("amdgcn", "ptx")
+MADE_OF_VALUES = (torch.tensor, torch.as_tensor)
 DEVICE = torch.device("cuda", 0)
+GUARDS = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry
 # As `PythonBackend` names it.
 CANDIDATE_FILE = "kernel.py"
 
 
 class PretendedDevice(TorchFunctionMode):
-    """Keep torch from asking a driver that is not there.
+    """Let "cuda" mean the device 0, and make tensors of given values without it.
 
-    "cuda" means the device 0, since torch asks the driver which one is meant, and tensors are indexed without it.
+    Torch would ask the driver which device is meant (`ask_no_driver` answers with one of another kind), and copies
+    values to the device itself, past the fake tensors.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Do what was asked for without the driver."""
+        """Do what was asked for, on the device 0."""
         named = {name: numbered(value) for name, value in (kwargs or {}).items()}
         if func is torch.Tensor.cuda:
             return args[0].to(DEVICE)
         if func in MADE_OF_VALUES and named.get("device") == DEVICE:
             return placed(func(*args, **{**named, "device": "cpu"}))
-        if func in ON_TENSORS and not named and args[0].device.type == DEVICE.type:
-            return ON_TENSORS[func](*args)
         return func(*map(numbered, args), **named)
-
-
-def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    """Return what indexing a fake tensor returns, of which a tensor on no device shows the layout."""
-
-    def bare(value: Any) -> Any:
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-    found = bare(tensor)[pytree.tree_map_only(torch.Tensor, bare, index)]
-    if any(isinstance(part, torch.Tensor | list) for part in (index if isinstance(index, tuple) else (index,))):
-        return torch.empty_strided(found.shape, found.stride(), dtype=found.dtype, device=tensor.device)
-    return tensor.as_strided(found.shape, found.stride(), tensor.storage_offset() + found.storage_offset())
-
-
-# What a torch without the driver does not do with tensors on a device, not even with fake ones, and what to do instead.
-MADE_OF_VALUES = (torch.tensor, torch.as_tensor)
-ON_TENSORS: dict[Any, Any] = {
-    torch.Tensor.__getitem__: indexed,
-    torch.Tensor.__setitem__: lambda tensor, index, value: None,
-    torch.Tensor.copy_: lambda tensor, *_: tensor,
-    torch.Tensor.contiguous: lambda tensor: (
-        tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-    ),
-}
 
 
 def numbered(value: Any) -> Any:
@@ -197,13 +176,41 @@ def disassembled(cubin: bytes | None) -> dict[str, str]:
         }
 
 
+def ask_no_driver() -> None:
+    """Let torch switch between "cuda" devices as it does between those of "meta", which asks nobody.
+
+    Indexing, copying and making a tensor switch to its device first, even if it is a fake one, and fail without a
+    driver. Torch looks the switch up in this table of c10, by the type of the device.
+    """
+    c10 = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * len(DeviceType.__members__)).in_dll(c10, GUARDS)
+    guards[DeviceType.CUDA.value] = guards[DeviceType.Meta.value]
+
+
+def apply(module: Any, change: Any, recurse: bool = True) -> Any:
+    """Change the tensors of a module, as `torch.nn.Module._apply` does, which cannot swap fake ones."""
+    for child in module.children() if recurse else ():
+        child._apply(change)
+    for name, value in module._parameters.items():
+        if value is not None and (changed := change(value)) is not value:
+            module._parameters[name] = torch.nn.Parameter(changed, requires_grad=False)
+    for name, value in module._buffers.items():
+        if value is not None:
+            module._buffers[name] = change(value)
+    return module
+
+
 def pretend(spec: dict[str, Any]) -> Recorder:
     """Put the absent device and the recorder in place."""
+    ask_no_driver()
+    setattr(torch.nn.Module, "_apply", apply)  # noqa: B010 - not its type, on purpose
     backend, arch, wavefront = spec["target"]
     driver.set_active(AbsentDevice(GPUTarget(backend, arch, wavefront)))
     recorder = Recorder()
     # A candidate that asks whether an address is aligned is told that it is.
     warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+    # This torch may be one for CPUs, and its layers tell the user so.
+    warnings.filterwarnings("ignore", module=r"torch\.")
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
     # Fake tensors on "cuda" initialise the device, which is not there.
@@ -291,17 +298,7 @@ def entry_of(module: Any, init: list[Any]) -> Any:
     cls = getattr(module, "ModelNew", None) or module.Model
     with DEVICE:
         model = cls(*init)
-    for part in model.modules() if isinstance(model, torch.nn.Module) else ():
-        move(part._parameters, torch.nn.Parameter)
-        move(part._buffers, torch.Tensor)
-    return model
-
-
-def move(tensors: dict[str, Any], kind: Any) -> None:
-    """Put fake tensors on the device in the place of those that a constructor made elsewhere."""
-    for name, value in tensors.items():
-        if value is not None and value.device.type != DEVICE.type:
-            tensors[name] = placed(value) if kind is torch.Tensor else kind(placed(value), requires_grad=False)
+    return model.to(DEVICE) if isinstance(model, torch.nn.Module) else model
 
 
 def is_refusal(failure: BaseException) -> bool:

@@ -64,10 +64,12 @@ class ModelNew(nn.Module):
         self.scale = scale
         self.weight = nn.Parameter(torch.randn(width, device="cpu"))
         self.register_buffer("shift", torch.zeros(width).cuda())
+        self.layers = nn.Sequential(nn.Linear(width, 8), nn.BatchNorm1d(8), nn.LSTM(8, 4)).half().cuda()
 
     @torch.compile(mode="max-autotune")
     def forward(self, x, lengths):
         {before}
+        assert self.layers(x.half())[0].device == x.device and self.layers[1].num_batches_tracked.is_cuda
         out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
         steps = torch.tensor([0, 4], device="cuda").to(x.dtype)
         out[:, :2].copy_(steps)
@@ -103,7 +105,7 @@ def test_what_the_compiler_refuses_is_a_failed_build() -> None:
     report = report_of(body="tl.store(out + at, tl.dot(tl.load(x + at), 1))")
     assert not report.ok and "tl.dot" in report.log
     # The candidate's own line comes first, and none of torch's, Triton's or ours.
-    assert report.log.startswith('  File "kernel.py", line 32, in forward'), report.log
+    assert report.log.startswith('  File "kernel.py", line 34, in forward'), report.log
     assert "site-packages" not in report.log and "triton_record" not in report.log
 
 
@@ -111,7 +113,7 @@ def test_what_the_compiler_refuses_is_a_failed_build() -> None:
     ("before", "said"),
     [
         ("lengths.tolist()", "DataDependentOutputException"),
-        ("raise RuntimeError('no stream')", "RuntimeError: no stream (line 24)"),
+        ("raise RuntimeError('no stream')", "RuntimeError: no stream (line 25)"),
         ("import a_library_of_the_device", "ModuleNotFoundError: No module named 'a_library_of_the_device'"),
     ],
 )
