@@ -48,15 +48,19 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
     pairs = pairs_of(build, parent)
     rows = [_row(text, [(getattr(one, name), old and getattr(old, name)) for one, old in pairs])
             for name, text in LABELS.items()]  # fmt: skip
-    extra = dict.fromkeys(name for one, _ in pairs for name in one.extra)
+    more = [(_more(one), _more(old) if old else {}) for one, old in pairs]
     rows += [
-        _row(
-            name.replace("_", " "),
-            [(one.extra.get(name), old and old.extra.get(name)) for one, old in pairs],
-        )
-        for name in extra
+        _row(name.replace("_", " "), [(new.get(name), old.get(name)) for new, old in more])
+        for name in dict.fromkeys(name for new, _ in more for name in new)
     ]
     return [row for row in rows if any(figure.value is not None for figure in row.values)]
+
+
+def _more(kernel: KernelResources) -> dict[str, Any]:
+    """Return what else is known of a kernel, with a figure for each of a Triton kernel's constants."""
+    constants = kernel.extra.get("constants")
+    named = dict(constants) if isinstance(constants, Mapping) else {}
+    return {**named, **{name: value for name, value in kernel.extra.items() if name != "constants" or not named}}
 
 
 def feature_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:

@@ -175,3 +175,14 @@ def test_device_kernels_are_paired_by_name_and_two_lone_ones_always() -> None:
     assert paired(built("a<4>"), built("a<8>")) == [("a<4>", "a<8>")]
     assert paired(built("a", "b"), built("b")) == [("a", None), ("b", "b")]
     assert paired(built("a"), built("b", "a")) == [("a", "a")]
+
+
+def test_constants_of_a_triton_kernel_are_figures_of_their_own_with_their_changes() -> None:
+    before, now = (
+        report(KernelResources("k", extra={"constants": {"BLOCK": block, "num_warps": 4}, "num_warps": 4}))
+        for block in (64, 128)
+    )
+    rows = {row.label: row.values[0] for row in resource_rows(now, before)}
+    assert (rows["BLOCK"].value, rows["BLOCK"].change) == (128, 64)
+    assert (rows["num warps"].value, rows["num warps"].change) == (4, None)
+    assert "constants" not in rows
