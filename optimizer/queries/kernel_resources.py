@@ -59,8 +59,9 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
 def _more(kernel: KernelResources) -> dict[str, Any]:
     """Return what else is known of a kernel, with a figure for each of a Triton kernel's constants."""
     constants = kernel.extra.get("constants")
-    named = dict(constants) if isinstance(constants, Mapping) else {}
-    return {**named, **{name: value for name, value in kernel.extra.items() if name != "constants" or not named}}
+    if not isinstance(constants, Mapping):
+        return kernel.extra
+    return {**constants, **{name: value for name, value in kernel.extra.items() if name != "constants"}}
 
 
 def feature_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:

@@ -64,7 +64,9 @@ def evaluation_badge(evaluation: Evaluation | None) -> SafeString:
         status = EvaluationStatus(evaluation.status)
         if evaluation.effort == Effort.BUILD and status == EvaluationStatus.CORRECT:
             # Nothing has run on the device, so nobody knows whether it is correct.
-            is_emulated = Flag.EMULATED in evaluation.result.get("flags", [])
+            # A long list leaves the results in the database, and fetches none for this.
+            is_known = "result" not in evaluation.get_deferred_fields()
+            is_emulated = is_known and Flag.EMULATED in evaluation.result.get("flags", [])
             return badge("Right in emulation" if is_emulated else "Built", "muted")
         return badge(status.label, status.tone)
     state = EvaluationState(evaluation.state)

@@ -322,9 +322,12 @@ def main(spec_path: str, out: str) -> None:
     spec = json.loads(Path(spec_path).read_text())
     recorder, error, unfinished = pretend(spec), "", ""
     samples: list[dict[str, Any]] = spec["calls"]
+    # Stands if this process is stopped while it makes the inputs, which is not the candidate's fault.
+    write(out, unfinished="the problem's inputs were not made in time")
     try:
         # Before the candidate is imported, since a task's own modules come with its inputs.
         arguments = [made(sample) for sample in samples]
+        Path(out).unlink()
         module = load(spec["module"])
         for sample, those in zip(samples, arguments, strict=True):
             try:
@@ -340,8 +343,13 @@ def main(spec_path: str, out: str) -> None:
             error = told(failure)
         else:
             unfinished = described_failure(failure)
-    answer = {"variants": list(recorder.variants.values()), "error": error, "unfinished": unfinished}
-    Path(out).write_text(json.dumps({**answer, "triton": triton.__version__}))
+    write(out, list(recorder.variants.values()), error, unfinished)
+
+
+def write(out: str, variants: Sequence[dict[str, Any]] = (), error: str = "", unfinished: str = "") -> None:
+    """Write the record."""
+    answer = {"variants": list(variants), "error": error, "unfinished": unfinished, "triton": triton.__version__}
+    Path(out).write_text(json.dumps(answer))
 
 
 def told(failure: BaseException) -> str:
@@ -349,8 +357,7 @@ def told(failure: BaseException) -> str:
 
     The frames of torch, Triton and this module would come first, and nobody would read as far as the error.
     """
-    frames = traceback.extract_tb(failure.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).name == CANDIDATE_FILE]
+    own = frames_of_the_candidate(failure)
     for frame in own:
         frame.filename = CANDIDATE_FILE
     if not own:
@@ -359,11 +366,16 @@ def told(failure: BaseException) -> str:
     return "".join(lines)[-8000:]
 
 
+def frames_of_the_candidate(failure: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of a traceback that are of the candidate's file, the outermost first."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return [frame for frame in frames if Path(frame.filename).name == CANDIDATE_FILE]
+
+
 def described_failure(failure: BaseException) -> str:
     """Return what was raised and the line of the candidate's file at which it was, if there is one."""
-    frames = traceback.extract_tb(failure.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).name == CANDIDATE_FILE]
-    where = f" (line {lines[-1]})" if lines else ""
+    own = frames_of_the_candidate(failure)
+    where = f" (line {own[-1].lineno})" if own else ""
     return f"{type(failure).__name__}: {str(failure)[:1000]}{where}"
 
 

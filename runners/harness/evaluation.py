@@ -11,7 +11,7 @@ import secrets
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,6 @@ class Evaluation:
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
             self._found.memory = MemoryWatch(device)
-            self._name_opponents(problem)
             with self._found.memory.watching():
                 self._execute(problem, device, folder)
 
@@ -171,11 +170,14 @@ class Evaluation:
         finally:
             warm.give_back(bundle, oracle)
 
-    def _name_opponents(self, problem: Problem) -> None:
-        """Note the sources of the opponents. A parent with the baseline's source is not one of its own."""
-        self._baseline = baseline_source(problem, self.spec.baseline, self._target.key)
-        self._found.parent_is_baseline = self.spec.parent == self._baseline
-        self._parent = None if self._found.parent_is_baseline else self.spec.parent
+    @cached_property
+    def _baseline(self) -> Source:
+        return baseline_source(self._problem, self.spec.baseline, self._target.key)
+
+    @property
+    def _parent(self) -> Source | None:
+        """Return the parent that is timed: none if its source is the baseline's, which is timed anyway."""
+        return None if self.spec.parent == self._baseline else self.spec.parent
 
     def _expect(self, warm: TrustedPool) -> None:
         """Start the processes that this evaluation will need, if it computes on a GPU."""
@@ -293,6 +295,7 @@ class Evaluation:
         sides = {CANDIDATE: artefact}
         if self.spec.effort is Effort.CHECK:
             return sides
+        self._found.parent_is_baseline = self.spec.parent == self._baseline
         for name, source in ((BASELINE, self._baseline), (PARENT, self._parent)):
             if source is not None and (built := self._built_opponent(name, source, problem, folder)):
                 sides[name] = built

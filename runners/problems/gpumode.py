@@ -130,10 +130,10 @@ class GpuModeProblem(Problem):
 
     def input_maker(self, case: Case) -> str | None:
         """Return a text that installs the task's modules for whoever imports them, and calls generate_input."""
-        if self.obstacles:
+        if self.obstacles or self._modules.texts is None:
             return None
-        arguments = dict(case.sizes) | ({"seed": 1} if "seed" in self._generator_parameters() else {})
-        return _MAKER.format(texts=self._modules.texts(), device_name=DEVICE_NAME, arguments=arguments)
+        arguments = self._arguments(case, seed=1)
+        return _MAKER.format(texts=self._modules.texts, device_name=DEVICE_NAME, arguments=arguments)
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Return the modules that submissions import (task.py, utils.py), without the reference."""
@@ -142,13 +142,10 @@ class GpuModeProblem(Problem):
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
         """Call generate_input of the case with the secret seed in place of the published one."""
-        arguments = dict(case.sizes)
-        if "seed" in self._generator_parameters():
-            arguments["seed"] = seed % LARGEST_SEED
         import torch
 
         with self._on(torch.get_default_device().type):
-            return flatten([self._reference("generate_input")(**arguments)])
+            return flatten([self._reference("generate_input")(**self._arguments(case, seed))])
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """Run ref_kernel(data) on the device of the inputs."""
@@ -194,6 +191,11 @@ class GpuModeProblem(Problem):
 
     def _reference(self, name: str) -> Any:
         return getattr(self._modules.get("reference"), name)
+
+    def _arguments(self, case: Case, seed: int) -> dict[str, Any]:
+        """Return the arguments of generate_input for a case, with the seed if it takes one."""
+        takes_seed = "seed" in self._generator_parameters()
+        return dict(case.sizes) | ({"seed": seed % LARGEST_SEED} if takes_seed else {})
 
     def _generator_parameters(self) -> set[str]:
         tree = parse(self.reference_source, "reference.py")

@@ -154,13 +154,12 @@ class KernelBenchProblem(Problem):
     def reference_as_candidate(self, target: str) -> str:
         """Return the module with `Model` renamed to `ModelNew` and the constants of the target's case."""
         (case,) = self.cases(target, Purpose.BENCHMARK)
-        text = self.reference_source
-        if case.sizes != self._constants:
-            text = ast.unparse(python_text.with_constants(self._tree, case.sizes))
-        return _renamed(text)
+        return _renamed(self.input_maker(case))
 
     def input_maker(self, case: Case) -> str:
-        """Return the module with the constants of the case."""
+        """Return the module with the constants of the case, as it is where they are its own."""
+        if case.sizes == self._constants:
+            return self.reference_source
         return ast.unparse(python_text.with_constants(self._tree, case.sizes))
 
     def candidate_setup(self, case: Case) -> CandidateSetup:

@@ -10,11 +10,13 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from runners.problems.base import ProblemError
 from runners.problems.python_text import DEVICE_NAME, for_any_device, parse
 
 
@@ -28,10 +30,13 @@ class Modules(MetaPathFinder, Loader):
         self._loaded: dict[str, ModuleType] = {}
         self._device = "cpu"
 
-    def texts(self) -> dict[str, str]:
-        """Return the modules' texts by name, with their device made variable. Raises ProblemError for one that is no
-        Python."""
-        parsed = {name: for_any_device(parse(text, f"{name}.py")) for name, text in self._sources.items()}
+    @cached_property
+    def texts(self) -> dict[str, str] | None:
+        """Return the modules' texts by name, with their device made variable; None if one of them is not Python."""
+        try:
+            parsed = {name: for_any_device(parse(text, f"{name}.py")) for name, text in self._sources.items()}
+        except ProblemError:
+            return None
         return {name: ast.unparse(ast.fix_missing_locations(tree)) for name, tree in parsed.items()}
 
     def get(self, name: str) -> ModuleType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from optimizer.actions.run import do_stop_run
 from optimizer.actions.target import do_sync_targets
@@ -117,3 +118,13 @@ def test_what_was_only_built_is_not_called_correct(run: Run, flags: list[str], s
     assert said in evaluation_badge(build) and "Correct" not in evaluation_badge(build)
     build.effort = Effort.FULL.value
     assert "Correct" in evaluation_badge(build)
+
+
+def test_the_badge_of_a_build_fetches_no_result_that_its_list_left_out(
+    run: Run, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    add(run)
+    drive(run, rounds=1, queues=["build"])
+    build = Evaluation.objects.defer("result").get(effort=Effort.BUILD.value)
+    with django_assert_num_queries(0):
+        assert "Built" in evaluation_badge(build)

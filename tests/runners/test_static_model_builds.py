@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from runners.backends import BuildRequest, backend_for
 from runners.harness.building.sample_arguments import samples_of
-from runners.job import BuildReport, Language, ProblemBundle, Source
+from runners.job import BuildReport, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
 from runners.problems.base import Problem, Purpose
 from runners.targets import target
@@ -201,3 +202,27 @@ def test_a_submission_to_gpu_mode_is_compiled_with_the_inputs_that_its_task_make
     broken = SUBMISSION.replace("tl.arange(0, SIZE)", "tl.arange(0, SIZE - 1)")
     report = build(Source(Language.TRITON, broken), target("gfx942"), open_bundle(load(tmp_path)))
     assert not report.ok and "power of 2" in report.log
+
+
+def test_a_task_whose_helper_is_not_python_is_built_as_far_as_it_can_be(tmp_path: Path) -> None:
+    (tmp_path / "task.yml").write_text(TASK)
+    (tmp_path / "task.py").write_text("Data = (\n")
+    (tmp_path / "reference.py").write_text(TASK_REFERENCE)
+    made = open_bundle(load(tmp_path))
+    assert samples_of(made, "gfx942") == ()
+    assert build(Source(Language.TRITON, SUBMISSION), target("gfx942"), made).ok
+
+
+@pytest.mark.parametrize("ends", ["problem", "candidate"])
+def test_a_process_that_ends_while_it_makes_the_inputs_is_not_the_candidates_fault(
+    ends: str, tmp_path: Path
+) -> None:
+    # As it does where it is stopped at the limit of the build.
+    end = "\nimport os\nos._exit(0)\n"
+    maker = REFERENCE + (end if ends == "problem" else "")
+    candidate = CANDIDATE.replace("{body}", BODY).replace("{before}", "pass")
+    source = Source(Language.TRITON, candidate + (end if ends == "candidate" else ""))
+    request = BuildRequest(source, "", "sm_90", tmp_path, Limits(), (maker,))
+    report = backend_for(Language.TRITON).build(request).report
+    assert report.ok == (ends == "problem"), report.log
+    assert ("inputs were not made in time" in report.log) == report.ok

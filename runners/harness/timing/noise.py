@@ -20,7 +20,7 @@ from statistics import fmean, median
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.errors import BASELINE, CANDIDATE, InfraFailure
-from runners.harness.devices.capacity import device_memory, limits_for
+from runners.harness.devices.capacity import device_memory
 from runners.harness.devices.device import device_for
 from runners.harness.oracle.pool import pool
 from runners.harness.timing import environment
@@ -110,13 +110,13 @@ def comparisons_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Gen
     """
     plan = dataclasses.replace(PLAN.on_gpu(), arena_bytes=64 << 20) if bench.oracle.on_gpu else PLAN
     sides = {CANDIDATE: artefact, BASELINE: artefact}
-    most = limits_for(bench.device_bytes).sides // (plan.sessions * len(sides))
-    together = max(1, min(TOGETHER, most)) if bench.oracle.on_gpu else 1
+    together = TOGETHER if bench.oracle.on_gpu else 1
     while True:
         with ExitStack() as ending:
             benches = [dataclasses.replace(bench, cases=[case]) for _ in range(together)]
             for one in benches:
                 ending.callback(one.close)
+            # Starts nothing on a device that has no room for all; each comparison starts its own then.
             benches[0].start_ahead(plan, sides, benches[1:])
             for one in benches:
                 yield one.measure(plan, sides, lambda text: None).speedup(BASELINE, bench.rng)

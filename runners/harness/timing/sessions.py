@@ -84,9 +84,9 @@ class Timings:
         """
         if not self.has_call_time:
             return Objective.DEVICE
-        names = (CANDIDATE, PARENT) if opponent == PARENT else None
-        held = all(session.holds(*(names or session.sides)) for session in self.sessions[case])
-        return self.objective if held else Objective.CALL
+        many = self.sessions[case]
+        held = [one.holds(CANDIDATE, PARENT) if opponent == PARENT else one.held for one in many]
+        return self.objective if all(held) else Objective.CALL
 
     def waits(self, case: str) -> list[str]:
         """Return why the device could not be held in a case (`synchronises` or `launch_bound`), or nothing if it could.
@@ -165,7 +165,8 @@ class Timings:
     def referee_speedup(self, opponent: str, rng: random.Random, case: str | None = None) -> Interval:
         """Return the speedup on one case, or over all, by the referee's clock alone."""
         names = list(self.sessions) if case is None else [case]
-        units = [self._referee_units(name, opponent) for name in names]
+        bases = {name: self.basis(name, opponent) for name in names}
+        units = [[s.referee_ratios(opponent, bases[name]) for s in self.sessions[name]] for name in names]
         return speedup(units, rng)
 
     def overstates(self, case: str, rng: random.Random) -> bool:
@@ -180,17 +181,14 @@ class Timings:
 
     def share(self, side: str, name: str) -> None:
         """Let the times of a side count for another name too, whose source is the same."""
-        for session in (session for many in self.sessions.values() for session in many):
-            session.sides[name] = session.sides[side]
+        for many in self.sessions.values():
+            for session in many:
+                session.sides[name] = session.sides[side]
 
     def opponent_errors(self, opponent: str) -> list[str]:
         """Return what was wrong with the opponent's outputs, by case."""
         found = [(s.case.name, s.opponent_errors.get(opponent)) for many in self.sessions.values() for s in many]
         return [f"{name}: {error}" for name, error in found if error]
-
-    def _referee_units(self, case: str, opponent: str) -> list[list[float]]:
-        basis = self.basis(case, opponent)
-        return [session.referee_ratios(opponent, basis) for session in self.sessions[case]]
 
     def _units(self, case: str, opponent: str, basis: Objective | None) -> list[list[float]]:
         chosen = basis or self.basis(case, opponent)
