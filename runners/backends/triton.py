@@ -109,10 +109,14 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
         check_room(out)
         return BuildReport(False, seconds, False, log or "the compiler left no report")
     try:
-        return _report(request, wanted, answer, seconds, log)
+        report = _report(request, wanted, answer, seconds, log)
     # The module has run in the process that wrote the report, and may have written anything.
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         return BuildReport(False, seconds, False, f"the compiler's report cannot be read: {type(error).__name__}")
+    # What the host does between its kernels is part of what is built.
+    parts = [request.source.content_hash, report.artefact_hash]
+    whole = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return dataclasses.replace(report, artefact_hash=whole if report.ok else None)
 
 
 def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]:
@@ -170,8 +174,7 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
         log = f"{log}\nno Triton kernel was launched".strip()
     if wanted.vendor == "nvidia":
         kernels = with_occupancy(kernels, wanted)
-    # What the host does between its kernels is part of what is built.
-    hexdigest = hashlib.sha256(json.dumps([request.source.content_hash, variants]).encode()).hexdigest()
+    hexdigest = hashlib.sha256(json.dumps(variants).encode()).hexdigest()
     return BuildReport(not error, seconds, False, error or log, None if error else hexdigest, kernels, assembly)
 
 
