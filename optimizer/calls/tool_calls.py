@@ -254,7 +254,9 @@ def _refuse_for_limit(run: Run, row: ToolCall, reason: str) -> None:
 
 
 def _refuse_for_device(run: Run, row: ToolCall, reason: str) -> None:
-    _refuse(run, row, f"{reason} Tools that run no kernel are left: build what you have, and submit it.")
+    _refuse(
+        run, row, f"{reason} You can still use the tools that run no kernel: build what you have, then submit it."
+    )
 
 
 def _start_waiting(run: Run, call: LlmCall, turn: CallTurn) -> None:

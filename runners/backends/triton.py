@@ -44,7 +44,7 @@ MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1
 MOST_PROGRAMS = 2**31 - 1
 ANSWER_BYTES = 64 << 20
 # What follows is why; the module may be right, and only need a device.
-UNFINISHED = "The build without the device ended early, the rest is compiled on the device"
+UNFINISHED = "The static build ended early; the remaining kernels are compiled on the device"
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 

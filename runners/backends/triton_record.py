@@ -50,7 +50,7 @@ CANDIDATE_FILE = "kernel.py"
 
 
 class PretendedDevice(TorchFunctionMode):
-    """Let "cuda" mean the device 0, and make tensors of given values without it.
+    """Take "cuda" for device 0, and make tensors from given values without a driver.
 
     Torch would ask the driver which device is meant (`ask_no_driver` answers with one of another kind), and copies
     values to the device itself, past the fake tensors.
@@ -177,7 +177,7 @@ def disassembled(cubin: bytes | None) -> dict[str, str]:
 
 
 def ask_no_driver() -> None:
-    """Let torch switch between "cuda" devices as it does between those of "meta", which asks nobody.
+    """Make torch switch between "cuda" devices without asking the driver, as it does for "meta" devices.
 
     Indexing, copying and making a tensor switch to its device first, even if it is a fake one, and fail without a
     driver. Torch looks the switch up in this table of c10, by the type of the device.

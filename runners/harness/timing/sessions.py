@@ -180,7 +180,7 @@ class Timings:
         return claimed.median > self.referee_speedup(BASELINE, rng, case).high
 
     def share(self, side: str, name: str) -> None:
-        """Let the times of a side count for another name too, whose source is the same."""
+        """Count the times of one side for another side with the same source as well."""
         for many in self.sessions.values():
             for session in many:
                 session.sides[name] = session.sides[side]
