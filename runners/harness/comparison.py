@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -35,6 +36,10 @@ ABANDON_FACTOR = 3.0
 # 5 % for as long as they live (torch.topk on an H100; the cause is not known), and once in thirty times one side has
 # the slower ones in all of three sessions.
 SMALL_FACTOR = 1.1
+# So does a difference whose interval, in log, is wider than this share of it. Of programs whose units scatter by 15 to
+# 30 %, as calls do that a loaded host paces, three sessions of one or two units call 1.7 to 6.8 % different from
+# themselves; with two more where the interval is so wide it is 0.4 to 1.7 % (simulated, 1,500 trials each).
+WIDE_SHARE = 0.5
 # Speedups this large are more often mistakes than discoveries, so a person should look.
 REVIEW_FACTOR = 10.0
 
@@ -185,7 +190,7 @@ class Comparison:
         more_s = (time.monotonic() - started) * plan.more_sessions / plan.sessions
         if (
             plan.more_sessions
-            and any(map(_is_small_claim, self._speedups(timings).values()))
+            and any(map(_is_doubtful_claim, self._speedups(timings).values()))
             and self._stages.has_time_for(more_s)
         ):
             timings = self._with_parent(bench.measure(plan.continued(), sides, progress, timings=timings))
@@ -249,6 +254,13 @@ def _shown(timings: Timings, claim: Speedup) -> Speedup:
 def _is_small_claim(claim: Speedup) -> bool:
     """Return whether the candidate would be called different by a small factor."""
     return claim.verdict is not Verdict.SAME and 1 / SMALL_FACTOR < claim.median < SMALL_FACTOR
+
+
+def _is_doubtful_claim(claim: Speedup) -> bool:
+    """Return whether the candidate would be called different, but by little or with a wide interval."""
+    width = math.log(claim.high / claim.low) if claim.low > 0 else math.inf
+    is_wide = claim.verdict is not Verdict.SAME and width > WIDE_SHARE * abs(math.log(claim.median))
+    return is_wide or _is_small_claim(claim)
 
 
 def _against_baseline(sides: Sides) -> Sides:

@@ -9,7 +9,8 @@ import logging
 import random
 import secrets
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from runners.harness.devices.device import Device, device_for, why_absent
 from runners.harness.devices.gpu_state import is_other_product, watched
 from runners.harness.findings import Findings
 from runners.harness.memory.contents import Setups
-from runners.harness.memory.usage import MemoryWatch, need_of
+from runners.harness.memory.usage import MemoryWatch, Need, need_of
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
 from runners.harness.stages import Stages
@@ -203,34 +204,21 @@ class Evaluation:
         healthy, ending = False, _nothing
         try:
             oracle.listen(self._stages.cancel)
-            # Before the device is held: those that end hold it too, and may have to wait for somebody who is timed.
-            self._stages.forgive(warm.await_endings())
-            if self._found.memory is not None:
-                self._found.memory.begin()
-            with device.shared(self._stages.cancel) as waited_s:
-                self._stages.forgive(waited_s)
+            if self._found.memory is not None and not self._found.memory.has_room():
+                self._await_endings(warm)
+            with self._held(device):
                 artefact = self._built(self.spec.candidate, problem, folder)
                 if self._is_known(artefact):
                     healthy = True
                     return
                 sides = self._sides(artefact, problem, folder)
-                cases = problem.cases(self._target.key, Purpose.BENCHMARK)
-                bench = Bench(
-                    problem,
-                    self.spec.problem,
-                    oracle,
-                    cases,
-                    self._set_up(problem, oracle, folder),
-                    self.spec.limits,
-                    self._rng,
-                    self._stages.cancel,
-                    warm.warm_workers,
-                    at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
-                    objective=self.spec.objective,
-                    neighbours=self._found.neighbours,
-                )
+                bench = self._bench_for(problem, oracle, warm, folder)
                 ending = bench.close
-                self._check_memory(bench)
+                needs = self._needs(bench)
+            # While the device is not held: those that end hold it too, and may have to wait for somebody who is timed.
+            self._await_endings(warm)
+            with self._held(device):
+                self._check_memory(bench, needs)
                 self._build_modules(bench, device, sides)
                 self._check(bench, sides[CANDIDATE])
                 self._start_ahead(bench, sides)
@@ -249,12 +237,47 @@ class Evaluation:
                 ending()
                 oracle.close()
 
-    def _check_memory(self, bench: Bench) -> None:
+    @contextmanager
+    def _held(self, device: Device) -> Iterator[None]:
+        """Hold the device together with others, at nobody's cost."""
+        with device.shared(self._stages.cancel) as waited_s:
+            self._stages.forgive(waited_s)
+            yield
+
+    def _await_endings(self, warm: TrustedPool) -> None:
+        """Wait until earlier evaluations have given their memory back, and count the peak from here."""
+        self._stages.forgive(warm.await_endings())
+        if self._found.memory is not None:
+            self._found.memory.begin()
+
+    def _bench_for(self, problem: Problem, oracle: OracleClient, warm: TrustedPool, folder: Path) -> Bench:
+        return Bench(
+            problem,
+            self.spec.problem,
+            oracle,
+            problem.cases(self._target.key, Purpose.BENCHMARK),
+            self._set_up(problem, oracle, folder),
+            self.spec.limits,
+            self._rng,
+            self._stages.cancel,
+            warm.warm_workers,
+            at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
+            objective=self.spec.objective,
+            neighbours=self._found.neighbours,
+        )
+
+    def _needs(self, bench: Bench) -> list[Need]:
+        """Return what each case needs of the device's memory; nothing is known where none is shared."""
+        if self._found.memory is None or not bench.oracle.on_gpu:
+            return []
+        needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
+        bench.oracle.reset()
+        return needs
+
+    def _check_memory(self, bench: Bench, needs: list[Need]) -> None:
         """Raise TooLarge if the device cannot hold what a comparison takes."""
         if self._found.memory is None or not bench.oracle.on_gpu:
             return
-        needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
-        bench.oracle.reset()
         self._found.memory.check(needs)
         bench.device_bytes = self._found.memory.total_bytes
 

@@ -273,6 +273,12 @@ class Problem(ABC):
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """Return the outputs to compare with, in higher precision (float64 if affordable)."""
 
+    @property
+    def expects_own_result(self) -> bool:
+        """Return whether the last `expected` was the reference's own result, because none in higher precision
+        serves."""
+        return False
+
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the reference in its own precision loses against `expected`, by output; None if unknown.
 

@@ -27,8 +27,9 @@ import torch
 
 from runners.problems.tolerance import Loss, Tolerance
 
-# Small beside a GPU's memory, large enough that launching costs nothing in comparison.
-CHUNK_BYTES = 256 << 20
+# On a GPU, as a share of its memory and at most. Launching kernels should cost nothing in comparison: an H100 compares
+# 6 GiB in 0.29 s with chunks of 256 MiB, in 0.09 s with 1 GiB, and in 0.07 s with 2 GiB.
+CHUNK_SHARE, CHUNK_BYTES = 1 / 64, 1 << 30
 # Temporaries of this size stay in the last-level cache.
 CPU_CHUNK_BYTES = 8 << 20
 # Temporaries of one element at the peak: eight values in double precision and the masks.
@@ -226,7 +227,9 @@ def chunks(elements: int, length: int, chunk_bytes: int) -> Iterator[Chunk]:
 
 def chunk_bytes_on(device: torch.device) -> int:
     """Return the most bytes of temporaries: on a CPU what its caches hold, which is much faster."""
-    return min(CHUNK_BYTES, CPU_CHUNK_BYTES) if device.type == "cpu" else CHUNK_BYTES
+    if device.type == "cpu":
+        return min(CHUNK_BYTES, CPU_CHUNK_BYTES)
+    return min(CHUNK_BYTES, int(CHUNK_SHARE * torch.cuda.get_device_properties(device).total_memory))
 
 
 def row_length(shape: torch.Size) -> int:

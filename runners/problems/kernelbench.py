@@ -118,7 +118,7 @@ class KernelBenchProblem(Problem):
             self.arguments, self.symbol = self.signature.arguments, SYMBOL
             self.languages = (Language.CPP, Language.HIP, Language.CUDA, Language.TRITON, Language.PYTHON)
         self._losses: list[Loss | None] = []
-        self._was_steady = False
+        self._was_steady = self._expects_own = False
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
         """Return one case, as published for GPUs and reduced for a CPU. There are no hidden ones."""
@@ -217,9 +217,14 @@ class KernelBenchProblem(Problem):
         """
         outcome = self._outcome(self._moved(self._prepared(), inputs), inputs)
         self._losses, self._was_steady = outcome.losses, self._steady(outcome)
-        if outcome.wide is not None and (self._was_steady or self._agree(outcome, 1.0)):
-            return outcome.wide
-        return outcome.narrow
+        wide_serves = outcome.wide is not None and (self._was_steady or self._agree(outcome, 1.0))
+        self._expects_own = not wide_serves
+        return outcome.wide if outcome.wide is not None and wide_serves else outcome.narrow
+
+    @property
+    def expects_own_result(self) -> bool:
+        """Return whether float64 did not serve for the inputs of the last `expected`."""
+        return self._expects_own
 
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the model in its own precision loses against float64, which `expected` has found already.

@@ -10,6 +10,7 @@ import pytest
 
 from runners.errors import TooLarge
 from runners.harness.devices.device import Device
+from runners.harness.devices.nvml import NvmlError
 from runners.harness.memory import usage
 from runners.harness.memory.usage import SAMPLE_S, MemoryWatch, Need
 
@@ -96,3 +97,19 @@ def test_without_a_library_there_are_no_figures() -> None:
     with watch.watching():
         pass
     assert watch.use is None
+
+
+@pytest.mark.parametrize(("used", "has_room"), [(0, True), (40 * GIB, True), (41 * GIB, False)])
+def test_inputs_are_made_ahead_only_where_half_of_the_device_is_free(
+    used: int, has_room: bool, memory: Memory
+) -> None:
+    memory.used = used
+    assert MemoryWatch(Device("cuda")).has_room() is has_room
+
+
+def test_there_is_room_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(index: str) -> None:
+        raise NvmlError("no library")
+
+    monkeypatch.setattr(usage, "nvml", absent)
+    assert MemoryWatch(Device("cuda")).has_room() and MemoryWatch(Device("cpu")).has_room()

@@ -1,4 +1,4 @@
-"""Test that a small difference is measured in more sessions before it is called one."""
+"""Test that a small or uncertain difference is measured in more sessions before it is called one."""
 
 from __future__ import annotations
 
@@ -95,6 +95,19 @@ def test_a_small_difference_from_the_parent_is_measured_again_too() -> None:
 def test_what_is_the_same_or_clearly_different_costs_no_more_sessions(speedups: list[float]) -> None:
     bench = Measured(baseline=speedups)
     compared(bench)
+    assert bench.sessions == FULL.sessions
+
+
+def test_a_large_difference_with_a_wide_interval_is_measured_again() -> None:
+    """As calls of a GRU were on a loaded host, which three sessions called 1.2 times as fast as themselves."""
+    bench = Measured(baseline=[1.17, 1.2, 1.6, 0.8, 0.9])
+    assert compared(bench) == {BASELINE: Verdict.SAME}
+    assert bench.sessions == FULL.sessions + FULL.more_sessions
+
+
+def test_a_large_difference_whose_interval_is_narrow_costs_no_more_sessions() -> None:
+    bench = Measured(baseline=[1.3, 1.31, 1.32])
+    assert compared(bench) == {BASELINE: Verdict.FASTER}
     assert bench.sessions == FULL.sessions
 
 

@@ -76,6 +76,19 @@ class MemoryWatch:
         if self.total_bytes and self._need.needed > self.total_bytes:
             raise TooLarge(f"{too_large(self._need.needed, self.total_bytes)}")
 
+    def has_room(self) -> bool:
+        """Return whether at most half of the device's memory is in use, by evaluations that are ending or by others.
+
+        Inputs may be made then before those have ended. Without a library the answer is yes.
+        """
+        if self._device.kind != "cuda":
+            return True
+        try:
+            used, total = nvml(self._device.index).memory_bytes()
+        except NvmlError:
+            return True
+        return used <= total / 2
+
     def begin(self) -> None:
         """Start counting the peak: earlier evaluations have given their memory back."""
         with self._sampling:

@@ -31,7 +31,9 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.9: that holds only where a full comparison has shown that the reference's own result is right.
 # 2.10: a parent is compared by device time even where the baseline cannot be held, and is not timed a second time if it
 # has the baseline's source.
-HARNESS_VERSION = "2.10"
+# 2.11: where float64 does not serve, later contents of a case are compared with the reference's own result at once;
+# a difference with a wide interval needs more sessions, whatever its size.
+HARNESS_VERSION = "2.11"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")
