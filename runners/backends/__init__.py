@@ -12,7 +12,7 @@ REGISTRY: dict[Language, str] = {
     Language.CUDA: "runners.backends.cuda:CudaBackend",
     Language.HIP: "runners.backends.hip:HipBackend",
     Language.TRITON: "runners.backends.triton:TritonBackend",
-    Language.PYTHON: "runners.backends.python:PythonBackend",
+    Language.PYTHON: "runners.backends.triton:ModuleBackend",
 }
 
 

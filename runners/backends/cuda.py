@@ -69,7 +69,7 @@ class CudaBackend(NativeBackend):
         self, request: BuildRequest, product: Path, log: str
     ) -> tuple[list[KernelResources], dict[str, str]]:
         """Return what ptxas and the machine code say, and the machine code where there is a disassembler."""
-        sass = _sass(request, product, self.tools())
+        sass = sass_of(request, product, self.tools())
         kernels = with_occupancy(from_ptxas(log, sass), target(request.target))
         return kernels, {"sass": capped(sass)} if sass else {}
 
@@ -94,8 +94,8 @@ def cuobjdump() -> tuple[str, Path] | None:
     return next(((str(path), path.parent) for path in (beside, wheel) if path.exists()), None)
 
 
-def _sass(request: BuildRequest, library: Path, tools: Toolbox) -> str:
-    """Return the machine code as text, empty if there is no disassembler."""
+def sass_of(request: BuildRequest, library: Path, tools: Toolbox) -> str:
+    """Return the machine code of a library or a cubin as text, empty if there is no disassembler."""
     tool = cuobjdump()
     if tool is None:
         return ""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 from runners.backends.base import Artefact, BuildRequest, SampleArgument
 from runners.backends.cache import is_of_the_machine
 from runners.backends.compiling import Toolbox, check_room, log_of, policy
+from runners.backends.extensions import compiled, extensions_in
 from runners.backends.mca import llvm_mca, simulator
 from runners.backends.python import PythonBackend
 from runners.backends.resources import (
@@ -37,6 +40,9 @@ from runners.targets import Target, target
 from runners.wire import from_plain, to_plain, travels
 
 RECORDER = Path(__file__).with_name("triton_record.py")
+EXTENSIONS = Path(__file__).with_name("extensions.py")
+# Module texts that compile an extension.
+EXTENDS = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 RECORD_MEMORY_BYTES = 6 << 30
 # What the recorder writes at most (`triton_record`); a module that writes its own report may claim more.
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
@@ -63,11 +69,27 @@ class TritonBackend(PythonBackend):
             return dataclasses.replace(artefact, env=INTERPRETED, timed=False)
         if not request.samples:
             return artefact
-        report = _recorded(request, artefact.path, wanted)
+        report = recorded(request, artefact.path, wanted)
         return dataclasses.replace(artefact, path=artefact.path if report.ok else None, report=report)
 
 
-def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
+class ModuleBackend(PythonBackend):
+    """Prepare a Python module, and compile the extensions that it would compile on a device that is absent."""
+
+    def build(self, request: BuildRequest) -> Artefact:
+        """Write the module; where nothing runs, note and compile the extensions of its calls."""
+        artefact = super().build(request)
+        wanted = target(request.target)
+        if artefact.path is None or not request.samples or wanted.family == "cpu":
+            return artefact
+        absent = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+        if absent or not EXTENDS.search(request.source.text):
+            return artefact
+        report = recorded(request, artefact.path, wanted)
+        return dataclasses.replace(artefact, path=artefact.path if report.ok else None, report=report)
+
+
+def recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     """Return the report of a static build, from the cache if the same text was built for the same calls."""
     kept = state_dir("builds", "triton") / f"{_key(request, module, wanted)}.json"
     found = read_json(kept)
@@ -81,7 +103,8 @@ def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildRepor
 
 def _key(request: BuildRequest, module: Path, wanted: Target) -> str:
     parts = [module.read_text(), to_plain(list(request.samples)), wanted.key, RECORDER.read_text()]
-    parts += [VERSION, llvm_mca() or ""]
+    parts.append(request.source.language.value)
+    parts += [VERSION, llvm_mca() or "", EXTENSIONS.read_text()]
     return hashlib.sha256(json.dumps([*parts, _version("triton"), _version("torch")]).encode()).hexdigest()
 
 
@@ -116,7 +139,8 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     # What the host does between its kernels is part of what is built.
     parts = [request.source.content_hash, report.artefact_hash]
     whole = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return dataclasses.replace(report, artefact_hash=whole if report.ok else None)
+    seconds = time.monotonic() - started
+    return dataclasses.replace(report, seconds=seconds, artefact_hash=whole if report.ok else None)
 
 
 def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]:
@@ -141,7 +165,8 @@ def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]
         {"maker": sample} if isinstance(sample, str) else {"arguments": [_plain(argument) for argument in sample]}
         for sample in request.samples
     ]
-    return {"module": str(module), "target": triton_target, "device": device, "calls": calls}
+    strict = request.source.language is Language.TRITON
+    return {"module": str(module), "target": triton_target, "device": device, "calls": calls, "strict": strict}
 
 
 def _plain(argument: SampleArgument) -> dict[str, Any]:
@@ -168,13 +193,17 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
         for kind, text in dict(variant.get("assembly") or {}).items():
             title = f"{str(kind)[:20]}:{str(variant.get('name'))[:200]}:{number}"
             assembly.setdefault(title, capped(str(text), (1 << 20) // len(variants)))
-    if unfinished := capped(str(answer.get("unfinished") or ""), MOST_ERROR):
+    extensions = [] if error else extensions_in(answer)
+    found = compiled(request, extensions, wanted)
+    error = error or found.refusal
+    if unfinished := found.unfinished or capped(str(answer.get("unfinished") or ""), MOST_ERROR):
         log = f"{log}\n{UNFINISHED}: {unfinished}".strip()
-    elif not variants and not error:
+    elif not variants and not error and not extensions:
         log = f"{log}\nno Triton kernel was launched".strip()
     if wanted.vendor == "nvidia":
         kernels = with_occupancy(kernels, wanted)
     hexdigest = hashlib.sha256(json.dumps(variants).encode()).hexdigest()
+    kernels, assembly = [*kernels, *found.kernels][:MOST_VARIANTS], {**assembly, **found.assembly}
     return BuildReport(not error, seconds, False, error or log, None if error else hexdigest, kernels, assembly)
 
 

@@ -1,7 +1,8 @@
 """Compile a Triton candidate for a device that is absent: `triton_record.py SPEC OUT`, inside the sandbox.
 
 The candidate's entry point runs on fake tensors (shapes and types, no memory), and launching a kernel compiles it for
-the target instead. The record is written to OUT as JSON: for each compiled variant its name, signature and assembly.
+the target instead. The record is written to OUT as JSON: for each compiled variant its name, signature and assembly,
+and the texts of extensions that `load_inline` or `load` would compile (see `extensions`).
 
 The record misses kernels that are chosen by the content of a tensor, and code behind values that only a device has. A
 model whose host code needs either ends early and is no failure, unless the compiler refused a kernel: its inputs, too,
@@ -16,6 +17,7 @@ import gc
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+import torch.utils.cpp_extension as cpp_extension
 import triton
 from torch._C._autograd import DeviceType
 from torch._subclasses import fake_tensor
@@ -105,6 +108,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.variants: dict[str, dict[str, Any]] = {}
+        self.extensions: list[dict[str, Any]] = []
         self._compile = JITFunction.run
 
     def launch(self, function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -130,6 +134,45 @@ class Recorder:
         for config in tuner.configs[:MOST_CONFIGS]:
             result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         return result
+
+    def inline(self, name: str, cpp_sources: Any = (), cuda_sources: Any = (), *_: Any, **kwargs: Any) -> Any:
+        """Note the CUDA texts of `load_inline`, which are compiled when this process has ended."""
+        self._note(name, listed(cuda_sources or ()), kwargs)
+        return NotRun()
+
+    def load(self, name: str, sources: Any = (), *_: Any, **kwargs: Any) -> Any:
+        """Note the CUDA files of torch's `load`."""
+        files = [Path(source) for source in listed(sources)]
+        self._note(name, [file.read_text() for file in files if file.suffix == ".cu"], kwargs)
+        return NotRun()
+
+    def _note(self, name: str, texts: list[str], kwargs: Mapping[str, Any]) -> None:
+        flags = [*cpp_extension.COMMON_NVCC_FLAGS, *listed(kwargs.get("extra_cuda_cflags") or ())]
+        noted = {"name": name, "texts": texts, "flags": flags}
+        self.extensions.append({**noted, "architectures": os.environ.get("TORCH_CUDA_ARCH_LIST", "")})
+
+
+class NotHereError(RuntimeError):
+    """Say that the host code needs what only a device has, which is no fault of the candidate."""
+
+
+class NotRun:
+    """Stand for the module of an extension, none of whose functions can run here."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function that raises NotHereError when it is called."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def absent(*_: Any, **__: Any) -> None:
+            raise NotHereError(f"{name} of an extension runs on the device only")
+
+        return absent
+
+
+def listed(value: Any) -> list[str]:
+    """Return the texts of one or several."""
+    return [value] if isinstance(value, str) else [str(one) for one in value]
 
 
 def programs_of(function: JITFunction, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> int:
@@ -213,6 +256,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     warnings.filterwarnings("ignore", module=r"torch\.")
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
+    cpp_extension.load_inline, cpp_extension.load = recorder.inline, recorder.load
     # Fake tensors on "cuda" initialise the device, which is not there.
     setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
     facts = SimpleNamespace(**spec["device"])
@@ -306,6 +350,15 @@ def is_refusal(failure: BaseException) -> bool:
     return isinstance(failure, TritonError) or "PassManager::run failed" in str(failure)
 
 
+def is_strict(spec: dict[str, Any]) -> bool:
+    """Return whether any exception is the candidate's fault.
+
+    That is so of Triton on a problem whose calls are described by layouts, since only its host code runs then. Other
+    modules may need a device for what they compute, and other problems' inputs come from code that expects one.
+    """
+    return bool(spec["strict"]) and not any("maker" in sample for sample in spec["calls"])
+
+
 def load(path: str) -> ModuleType:
     """Import the candidate's file as a module of its own."""
     found = importlib.util.spec_from_file_location("candidate_kernel", path)
@@ -329,27 +382,33 @@ def main(spec_path: str, out: str) -> None:
         arguments = [made(sample) for sample in samples]
         Path(out).unlink()
         module = load(spec["module"])
-        for sample, those in zip(samples, arguments, strict=True):
+        for those in arguments:
             try:
                 call(module, those)
             except Exception as failure:
-                if "maker" not in sample or is_refusal(failure):
+                if is_refusal(failure) or (is_strict(spec) and not isinstance(failure, NotHereError)):
                     raise
                 # Another shape may take another way.
                 unfinished = unfinished or described_failure(failure)
     # A candidate may raise SystemExit or KeyboardInterrupt; the record must be written nevertheless.
     except BaseException as failure:
-        if is_refusal(failure) or not all("maker" in sample for sample in samples):
+        if is_refusal(failure) or (is_strict(spec) and not isinstance(failure, NotHereError)):
             error = told(failure)
         else:
             unfinished = described_failure(failure)
-    write(out, list(recorder.variants.values()), error, unfinished)
+    write(out, list(recorder.variants.values()), error, unfinished, recorder.extensions)
 
 
-def write(out: str, variants: Sequence[dict[str, Any]] = (), error: str = "", unfinished: str = "") -> None:
+def write(
+    out: str,
+    variants: Sequence[dict[str, Any]] = (),
+    error: str = "",
+    unfinished: str = "",
+    extensions: Sequence[dict[str, Any]] = (),
+) -> None:
     """Write the record."""
-    answer = {"variants": list(variants), "error": error, "unfinished": unfinished, "triton": triton.__version__}
-    Path(out).write_text(json.dumps(answer))
+    answer = {"variants": list(variants), "error": error, "unfinished": unfinished, "extensions": list(extensions)}
+    Path(out).write_text(json.dumps({**answer, "triton": triton.__version__}))
 
 
 def told(failure: BaseException) -> str:
@@ -376,7 +435,8 @@ def described_failure(failure: BaseException) -> str:
     """Return what was raised and the line of the candidate's file at which it was, if there is one."""
     own = frames_of_the_candidate(failure)
     where = f" (line {own[-1].lineno})" if own else ""
-    return f"{type(failure).__name__}: {str(failure)[:1000]}{where}"
+    kind = "" if isinstance(failure, NotHereError) else f"{type(failure).__name__}: "
+    return f"{kind}{str(failure)[:1000]}{where}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,2 @@
+// Torch's build for CUDA generates this file; one for CPUs lacks it.
+#pragma once
