@@ -239,7 +239,7 @@ class Evaluation:
 
     @contextmanager
     def _held(self, device: Device) -> Iterator[None]:
-        """Hold the device together with others, at nobody's cost."""
+        """Hold the device together with other builds and checks. The wait for it does not count against the limits."""
         with device.shared(self._stages.cancel) as waited_s:
             self._stages.forgive(waited_s)
             yield
@@ -267,8 +267,8 @@ class Evaluation:
         )
 
     def _needs(self, bench: Bench) -> list[Need]:
-        """Return what each case needs of the device's memory; nothing is known where none is shared."""
-        if self._found.memory is None or not bench.oracle.on_gpu:
+        """Return how much of a GPU's memory each case needs; an empty list where the oracle is not on a GPU."""
+        if not bench.oracle.on_gpu:
             return []
         needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
         bench.oracle.reset()

@@ -217,9 +217,11 @@ class KernelBenchProblem(Problem):
         """
         outcome = self._outcome(self._moved(self._prepared(), inputs), inputs)
         self._losses, self._was_steady = outcome.losses, self._steady(outcome)
-        wide_serves = outcome.wide is not None and (self._was_steady or self._agree(outcome, 1.0))
-        self._expects_own = not wide_serves
-        return outcome.wide if outcome.wide is not None and wide_serves else outcome.narrow
+        wide = outcome.wide
+        if wide is not None and not (self._was_steady or self._agree(outcome, 1.0)):
+            wide = None
+        self._expects_own = wide is None
+        return outcome.narrow if wide is None else wide
 
     @property
     def expects_own_result(self) -> bool:

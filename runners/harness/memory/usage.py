@@ -77,17 +77,10 @@ class MemoryWatch:
             raise TooLarge(f"{too_large(self._need.needed, self.total_bytes)}")
 
     def has_room(self) -> bool:
-        """Return whether at most half of the device's memory is in use, by evaluations that are ending or by others.
-
-        Inputs may be made then before those have ended. Without a library the answer is yes.
-        """
-        if self._device.kind != "cuda":
-            return True
-        try:
-            used, total = nvml(self._device.index).memory_bytes()
-        except NvmlError:
-            return True
-        return used <= total / 2
+        """Return whether at most half of the device's memory is in use, so that inputs can be made while earlier
+        evaluations are still ending. The answer is True where nothing tells how much is in use."""
+        read = self._read()
+        return read is None or read[0] <= read[1] / 2
 
     def begin(self) -> None:
         """Start counting the peak: earlier evaluations have given their memory back."""
@@ -114,7 +107,7 @@ class MemoryWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Sample beside the block."""
-        if self._device.kind != "cuda" or not self._sample():
+        if not self._sample():
             yield
             return
         index = self._device.index
@@ -134,12 +127,21 @@ class MemoryWatch:
     def _sample(self) -> bool:
         # A figure that was read before `begin` must not be noted after it.
         with self._sampling:
-            try:
-                used, self.total_bytes = nvml(self._device.index).memory_bytes()
-            except NvmlError:
+            read = self._read()
+            if read is None:
                 return False
+            used, self.total_bytes = read
             self._peak = max(self._peak, used)
         return True
+
+    def _read(self) -> tuple[int, int] | None:
+        """Return the bytes in use and those that the device has, or None where nothing tells."""
+        if self._device.kind != "cuda":
+            return None
+        try:
+            return nvml(self._device.index).memory_bytes()
+        except NvmlError:
+            return None
 
 
 def too_large(needed: int, available: int) -> str:

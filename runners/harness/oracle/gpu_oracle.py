@@ -31,9 +31,9 @@ CACHED_BYTES = 1 << 30
 RESERVED_BYTES = 1 << 30
 # Copying outputs of this size would take the device's memory once more.
 KEPT_IN_PLACE_BYTES = 256 << 20
-# What is laid out in a larger arena is not wiped before: one fill of a small arena costs less than one for each gap.
+# In a larger arena only the gaps between the pieces are wiped. In a smaller one a single fill is cheaper.
 LARGE_ARENA_BYTES = 1 << 30
-# The rows and columns of what loads libraries.
+# The size of the square matrix with which libraries are loaded.
 ROW = 64
 
 
@@ -47,10 +47,10 @@ def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[
 
 
 def load_libraries() -> None:
-    """Use once what judging and most references use.
+    """Load the libraries that judging and most references need, by using each once.
 
     In a process on an H100 the first comparison takes 0.45 s, the first matrix products 0.3 s and the first convolution
-    0.1 to 0.5 s. An oracle that was started ahead has this behind it when an evaluation takes it.
+    0.1 to 0.5 s. An oracle that is started ahead spends that time before an evaluation needs it.
     """
     square = torch.eye(ROW, ROW)
     for expected in (square, square.double()):
@@ -259,7 +259,8 @@ class GpuOracle(Oracle):
 
 
 def uncovered(pieces: list[tuple[int, int]], whole: int) -> Iterator[tuple[int, int]]:
-    """Return the offset and size of everything between pieces, which are given so and may overlap."""
+    """Yield the offset and size of each gap between pieces, up to `whole`. Pieces are offsets and sizes, in any order,
+    and may overlap."""
     end = 0
     for start, size in sorted(pieces):
         if start > end:
