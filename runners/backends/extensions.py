@@ -1,10 +1,11 @@
-"""Compile the CUDA text of torch extensions for a device that is absent, and read what the compiler made of it.
+"""Compile the CUDA texts of torch extensions for a device that is absent, and read the compiler's report.
 
-Modules that compile an extension with torch's `load_inline` or `load` are the commonest form of CUDA candidates. The
-recorder (`triton_record`) notes their CUDA texts and flags. Here nvcc compiles the device code of each, in the sandbox,
-against torch's headers; bindings and C++ texts are left to the device's machine. Only errors that are surely the
-candidate's refuse it: the headers of libraries that this machine lacks are stood in for by `headers/`, so that what
-mentions them is compiled on the device.
+Modules that compile an extension with torch's `load_inline` or `load` are the most common form of CUDA candidates. The
+recorder (`triton_record`) notes their CUDA texts and flags. This module has nvcc compile the device code of each, in
+the sandbox, against torch's headers. Bindings and C++ texts are compiled on the device's machine only.
+
+A candidate is refused only for an error that is certainly its own. `headers/` replaces headers that this machine lacks
+by stubs, so an error that may come from a stub, a missing library or a flag that was left out refuses nothing.
 """
 
 from __future__ import annotations
@@ -19,23 +20,29 @@ from typing import Any
 
 from runners.backends.base import BuildRequest
 from runners.backends.compiling import Toolbox, compile_source
+from runners.backends.cpp import compiler_version
 from runners.backends.cuda import SPECIFIC, CudaBackend, nvcc, sass_of
 from runners.backends.resources import capped, from_ptxas, with_occupancy
 from runners.errors import InfraFailure
 from runners.job import KernelResources, Language, Source
 from runners.targets import Target
 
-# What a recorder may claim at most.
+# What is compiled at most; hostile code may have written the report.
 MOST_EXTENSIONS, MOST_TEXTS, MOST_FLAGS, MOST_CHARS = 4, 16, 64, 1 << 20
-# An extension's kernels stand beside those that Triton compiled.
 MOST_KERNELS = 64
 MOST_ERROR = 8000
 _HEADERS = Path(__file__).with_name("headers")
 _ABSENT = _HEADERS / "absent"
 # What torch's own compilation puts before a CUDA text.
 _PROLOGUE = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-# Flags that neither a candidate of the language CUDA may use nor torch sets by itself.
+# Flags that an extension may have beside those that the language CUDA allows.
 _FURTHER_FLAGS = re.compile(r"-[DU]\w{1,100}(=[\w.+-]{0,100})?")
+# Flags that are left out and decide nothing about whether a text compiles, except where headers are.
+_NEEDLESS_FLAGS = re.compile(
+    r"-[IL].*|-l.*|--?gencode.*|--?arch.*|--?gpu-.*|arch=.*|--?threads.*|-t=?\d*|\d+|-Xptxas.*|--ptxas-options.*|-v|-w"
+    r"|--?verbose|--?resource-usage|--?source-in-ptx|--?generate-line-info|-g",
+    re.DOTALL,
+)
 _ARCHITECTURE = re.compile(r"(?:sm_|compute_|^|;|\s)\d{1,2}\.?\da\b")
 # Libraries whose headers are stood in for, or absent, and Python's bindings.
 _FOREIGN = re.compile(
@@ -65,6 +72,18 @@ class Extension:
         return _PROLOGUE + "".join(parts)
 
     @property
+    def used_flags(self) -> list[str]:
+        """Return the flags that are passed on."""
+        known = (f for f in self.flags if CudaBackend.allowed_flags.fullmatch(f) or _FURTHER_FLAGS.fullmatch(f))
+        return [flag for flag in known if not flag.startswith("-l")]
+
+    @property
+    def misses_flags(self) -> bool:
+        """Return whether a flag is left out that may decide whether the text compiles."""
+        left_out = (flag for flag in self.flags if flag not in self.used_flags)
+        return not all(_NEEDLESS_FLAGS.fullmatch(flag) for flag in left_out)
+
+    @property
     def wants_specific(self) -> bool:
         """Return whether it asks for the architecture-specific target, without which there is no wgmma."""
         return any(_ARCHITECTURE.search(text) for text in (*self.flags, self.architectures))
@@ -72,7 +91,7 @@ class Extension:
 
 @dataclass
 class Found:
-    """Hold what the compiler said: why it refused an extension, or why nothing is known, else its kernels."""
+    """Hold the compiler's report: why it refused an extension, why one was not compiled, and the compiled kernels."""
 
     refusal: str = ""
     unfinished: str = ""
@@ -80,21 +99,31 @@ class Found:
     assembly: dict[str, str] = field(default_factory=dict)
 
 
+def fingerprint() -> list[str]:
+    """Return what decides about a result besides the candidate: this module, the stubs and the compiler."""
+    files = [Path(__file__), *sorted(_HEADERS.rglob("*.h"))]
+    try:
+        compiler = compiler_version(nvcc())
+    except InfraFailure:
+        compiler = ""
+    return [compiler, *(file.read_text() for file in files)]
+
+
 def extensions_in(answer: Mapping[str, Any]) -> list[Extension]:
     """Return the extensions of a recorder's answer that have CUDA texts. Hostile code may have written the answer."""
     noted = answer.get("extensions")
-    found = [one for one in map(_extension, noted[:MOST_EXTENSIONS] if isinstance(noted, list) else []) if one]
-    return [one for one in found if one.texts]
+    found = map(_extension, noted[:MOST_EXTENSIONS] if isinstance(noted, list) else [])
+    return [one for one in found if one is not None and one.texts]
 
 
 def _extension(noted: Any) -> Extension | None:
     if not isinstance(noted, dict):
         return None
-    texts = tuple(text for text in _texts(noted.get("texts"))[:MOST_TEXTS] if len(text) <= MOST_CHARS)
+    texts, flags = _texts(noted.get("texts")), _texts(noted.get("flags"))
+    if len(texts) > MOST_TEXTS or len(flags) > MOST_FLAGS or any(len(text) > MOST_CHARS for text in texts):
+        return None  # with a part of it the compiler would refuse what is right
     name = re.sub(r"\W", "_", str(noted.get("name"))[:100])
-    return Extension(
-        name, texts, tuple(_texts(noted.get("flags"))[:MOST_FLAGS]), str(noted.get("architectures"))[:200]
-    )
+    return Extension(name, tuple(texts), tuple(flags), str(noted.get("architectures"))[:200])
 
 
 def _texts(value: Any) -> list[str]:
@@ -102,12 +131,12 @@ def _texts(value: Any) -> list[str]:
 
 
 def compiled(request: BuildRequest, extensions: Sequence[Extension], wanted: Target) -> Found:
-    """Compile every extension for the target; the first that is refused ends it."""
+    """Compile the extensions for the target, up to the first that is refused."""
     found = Found()
     if not extensions:
         return found
     if wanted.vendor != "nvidia":
-        found.unfinished = f"extensions are compiled for {wanted.title} on its own machine"
+        found.unfinished = f"extensions for {wanted.title} are compiled on its own machine"
         return found
     try:
         nvcc()
@@ -143,18 +172,18 @@ def _compile(request: BuildRequest, extension: Extension, wanted: Target, number
 def _command(extension: Extension, wanted: Target) -> list[str]:
     number = wanted.arch.removeprefix("sm_")
     number = SPECIFIC.get(wanted.arch, number) if extension.wants_specific else number
-    flags = [f for f in extension.flags if CudaBackend.allowed_flags.fullmatch(f) or _FURTHER_FLAGS.fullmatch(f)]
+    flags = extension.used_flags
     standard = [] if any(flag.startswith("-std=") for flag in flags) else ["-std=c++17"]
     folders = [f"-I{folder}" for folder in _include_folders() if folder != _ABSENT]
     return [
-        nvcc(), *standard, *(flag for flag in flags if not flag.startswith("-l")), *folders, "-isystem", str(_ABSENT),
+        nvcc(), *standard, *flags, *folders, "-isystem", str(_ABSENT),
         "-cubin", "-gencode", f"arch=compute_{number},code=sm_{number}", "-Xptxas", "-v", "-w", "--threads", "1",
         f"-DTORCH_EXTENSION_NAME={extension.name}",
     ]  # fmt: skip
 
 
 def _include_folders() -> tuple[Path, ...]:
-    """Return where headers are looked for, in this order: ours before torch's, and stand-ins for libraries last."""
+    """Return the folders of headers in their order: our stubs, torch's, and last the stubs for missing libraries."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         raise InfraFailure("no torch on this machine: pip install torch")
@@ -163,12 +192,14 @@ def _include_folders() -> tuple[Path, ...]:
 
 
 def _why(log: str, extension: Extension) -> tuple[str, str]:
-    """Return why the candidate is refused, or else why its extension is left to the device's machine."""
+    """Return why the candidate is refused and "", or "" and why its extension is compiled on the device only."""
     if missing := _MISSING.search(log):
         return "", f"{extension.name} needs {missing['header']}, which is not on this machine"
     own = [*_own_errors(log, extension), *(match[0] for match in _ASSEMBLER_ERROR.finditer(log))]
     if not own:
         return "", f"{extension.name} was not compiled here: {log[-500:]}"
+    if extension.misses_flags:
+        return "", f"{extension.name} was not compiled here with all of its flags: {own[0][:300]}"
     if foreign := next((error for error in own if _FOREIGN.search(error)), None):
         return "", f"{extension.name} needs a library that is not on this machine: {foreign[:300]}"
     return "\n".join(own)[:MOST_ERROR], ""

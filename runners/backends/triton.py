@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runners.backends import extensions
 from runners.backends.base import Artefact, BuildRequest, SampleArgument
 from runners.backends.cache import is_of_the_machine
 from runners.backends.compiling import Toolbox, check_room, log_of, policy
-from runners.backends.extensions import compiled, extensions_in
 from runners.backends.mca import llvm_mca, simulator
 from runners.backends.python import PythonBackend
 from runners.backends.resources import (
@@ -40,7 +40,6 @@ from runners.targets import Target, target
 from runners.wire import from_plain, to_plain, travels
 
 RECORDER = Path(__file__).with_name("triton_record.py")
-EXTENSIONS = Path(__file__).with_name("extensions.py")
 # Module texts that compile an extension.
 EXTENDS = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 RECORD_MEMORY_BYTES = 6 << 30
@@ -67,17 +66,14 @@ class TritonBackend(PythonBackend):
             return artefact
         if wanted.family == "cpu":
             return dataclasses.replace(artefact, env=INTERPRETED, timed=False)
-        if not request.samples:
-            return artefact
-        report = recorded(request, artefact.path, wanted)
-        return dataclasses.replace(artefact, path=artefact.path if report.ok else None, report=report)
+        return with_record(request, artefact, wanted) if request.samples else artefact
 
 
 class ModuleBackend(PythonBackend):
     """Prepare a Python module, and compile the extensions that it would compile on a device that is absent."""
 
     def build(self, request: BuildRequest) -> Artefact:
-        """Write the module; where nothing runs, note and compile the extensions of its calls."""
+        """Write the module; for a static build, compile the extensions that its calls would compile."""
         artefact = super().build(request)
         wanted = target(request.target)
         if artefact.path is None or not request.samples or wanted.family == "cpu":
@@ -85,11 +81,16 @@ class ModuleBackend(PythonBackend):
         absent = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
         if absent or not EXTENDS.search(request.source.text):
             return artefact
-        report = recorded(request, artefact.path, wanted)
-        return dataclasses.replace(artefact, path=artefact.path if report.ok else None, report=report)
+        return with_record(request, artefact, wanted)
 
 
-def recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
+def with_record(request: BuildRequest, artefact: Artefact, wanted: Target) -> Artefact:
+    """Return a module's artefact with the report of its static build, and without a path if that failed."""
+    report = _recorded(request, artefact.loadable, wanted)
+    return dataclasses.replace(artefact, path=artefact.path if report.ok else None, report=report)
+
+
+def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     """Return the report of a static build, from the cache if the same text was built for the same calls."""
     kept = state_dir("builds", "triton") / f"{_key(request, module, wanted)}.json"
     found = read_json(kept)
@@ -103,8 +104,7 @@ def recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport
 
 def _key(request: BuildRequest, module: Path, wanted: Target) -> str:
     parts = [module.read_text(), to_plain(list(request.samples)), wanted.key, RECORDER.read_text()]
-    parts.append(request.source.language.value)
-    parts += [VERSION, llvm_mca() or "", EXTENSIONS.read_text()]
+    parts += [request.source.language.value, VERSION, llvm_mca() or "", extensions.fingerprint()]
     return hashlib.sha256(json.dumps([*parts, _version("triton"), _version("torch")]).encode()).hexdigest()
 
 
@@ -193,12 +193,12 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
         for kind, text in dict(variant.get("assembly") or {}).items():
             title = f"{str(kind)[:20]}:{str(variant.get('name'))[:200]}:{number}"
             assembly.setdefault(title, capped(str(text), (1 << 20) // len(variants)))
-    extensions = [] if error else extensions_in(answer)
-    found = compiled(request, extensions, wanted)
+    noted = [] if error else extensions.extensions_in(answer)
+    found = extensions.compiled(request, noted, wanted)
     error = error or found.refusal
     if unfinished := found.unfinished or capped(str(answer.get("unfinished") or ""), MOST_ERROR):
         log = f"{log}\n{UNFINISHED}: {unfinished}".strip()
-    elif not variants and not error and not extensions:
+    elif not variants and not error and not noted:
         log = f"{log}\nno Triton kernel was launched".strip()
     if wanted.vendor == "nvidia":
         kernels = with_occupancy(kernels, wanted)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -135,29 +136,36 @@ class Recorder:
             result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         return result
 
-    def inline(self, name: str, cpp_sources: Any = (), cuda_sources: Any = (), *_: Any, **kwargs: Any) -> Any:
-        """Note the CUDA texts of `load_inline`, which are compiled when this process has ended."""
-        self._note(name, listed(cuda_sources or ()), kwargs)
-        return NotRun()
+    def noting(self, compiles: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what stands for torch's `load_inline` or `load`: it notes the CUDA texts and compiles nothing.
 
-    def load(self, name: str, sources: Any = (), *_: Any, **kwargs: Any) -> Any:
-        """Note the CUDA files of torch's `load`."""
-        files = [Path(source) for source in listed(sources)]
-        self._note(name, [file.read_text() for file in files if file.suffix == ".cu"], kwargs)
-        return NotRun()
+        They are compiled when this process has ended.
+        """
+        signature = inspect.signature(compiles)
 
-    def _note(self, name: str, texts: list[str], kwargs: Mapping[str, Any]) -> None:
-        flags = [*cpp_extension.COMMON_NVCC_FLAGS, *listed(kwargs.get("extra_cuda_cflags") or ())]
-        noted = {"name": name, "texts": texts, "flags": flags}
-        self.extensions.append({**noted, "architectures": os.environ.get("TORCH_CUDA_ARCH_LIST", "")})
+        def note(*args: Any, **kwargs: Any) -> NotRun:
+            told = signature.bind(*args, **kwargs).arguments
+            files = [Path(source) for source in listed(told.get("sources") or ())]
+            texts = [file.read_text() for file in files if file.suffix == ".cu"]
+            self.extensions.append(
+                {
+                    "name": told["name"],
+                    "texts": [*texts, *listed(told.get("cuda_sources") or ())],
+                    "flags": [*cpp_extension.COMMON_NVCC_FLAGS, *listed(told.get("extra_cuda_cflags") or ())],
+                    "architectures": os.environ.get("TORCH_CUDA_ARCH_LIST", ""),
+                }
+            )
+            return NotRun()
+
+        return note
 
 
 class NotHereError(RuntimeError):
-    """Say that the host code needs what only a device has, which is no fault of the candidate."""
+    """Report that the host code called a function that only runs on the device, which is not the candidate's fault."""
 
 
 class NotRun:
-    """Stand for the module of an extension, none of whose functions can run here."""
+    """Replace the module of an extension, whose functions cannot run without the device."""
 
     def __getattr__(self, name: str) -> Any:
         """Return a function that raises NotHereError when it is called."""
@@ -256,7 +264,8 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     warnings.filterwarnings("ignore", module=r"torch\.")
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
-    cpp_extension.load_inline, cpp_extension.load = recorder.inline, recorder.load
+    for name in ("load_inline", "load"):
+        setattr(cpp_extension, name, recorder.noting(getattr(cpp_extension, name)))
     # Fake tensors on "cuda" initialise the device, which is not there.
     setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
     facts = SimpleNamespace(**spec["device"])
@@ -350,13 +359,15 @@ def is_refusal(failure: BaseException) -> bool:
     return isinstance(failure, TritonError) or "PassManager::run failed" in str(failure)
 
 
-def is_strict(spec: dict[str, Any]) -> bool:
-    """Return whether any exception is the candidate's fault.
+def is_fault(failure: BaseException, spec: dict[str, Any]) -> bool:
+    """Return whether an exception is the candidate's fault: what the compiler refuses always is.
 
-    That is so of Triton on a problem whose calls are described by layouts, since only its host code runs then. Other
-    modules may need a device for what they compute, and other problems' inputs come from code that expects one.
+    Any other exception is one for a Triton kernel on a problem that describes its calls by layouts, where only the
+    candidate's host code runs. Other modules may need a device for what they compute, and other problems make their
+    inputs with code that expects one.
     """
-    return bool(spec["strict"]) and not any("maker" in sample for sample in spec["calls"])
+    is_strict = spec["strict"] and not any("maker" in sample for sample in spec["calls"])
+    return is_refusal(failure) or (is_strict and not isinstance(failure, NotHereError))
 
 
 def load(path: str) -> ModuleType:
@@ -386,13 +397,13 @@ def main(spec_path: str, out: str) -> None:
             try:
                 call(module, those)
             except Exception as failure:
-                if is_refusal(failure) or (is_strict(spec) and not isinstance(failure, NotHereError)):
+                if is_fault(failure, spec):
                     raise
                 # Another shape may take another way.
                 unfinished = unfinished or described_failure(failure)
     # A candidate may raise SystemExit or KeyboardInterrupt; the record must be written nevertheless.
     except BaseException as failure:
-        if is_refusal(failure) or (is_strict(spec) and not isinstance(failure, NotHereError)):
+        if is_fault(failure, spec):
             error = told(failure)
         else:
             unfinished = described_failure(failure)

@@ -124,8 +124,7 @@ def test_without_a_compiler_the_extension_is_left_to_the_device(monkeypatch: pyt
         raise InfraFailure("no nvcc: install the CUDA toolkit")
 
     monkeypatch.setattr(extensions, "nvcc", absent)
-    # A text of its own, since a build with the compiler may be kept.
-    report = report_of(candidate(body=f"{BODY} // without a compiler"))
+    report = report_of(candidate())
     assert report.ok and not report.kernels and "no nvcc" in report.log
 
 
@@ -181,6 +180,51 @@ def test_an_extension_is_compiled_for_the_architecture_that_torch_would_take(
     monkeypatch.setattr(extensions, "nvcc", lambda: "nvcc")
     command = extensions._command(Extension("one", ("int a;",), tuple(flags), architectures), target("sm_90"))
     assert f"arch=compute_{number},code=sm_{number}" in command
+
+
+@pytest.mark.parametrize(
+    ("flags", "misses"),
+    [
+        (
+            ["-O3", "-DTILE=32", "-I/opt/x", "-gencode", "arch=compute_90,code=sm_90", "-lcublas", "-Xptxas", "-v"],
+            False,
+        ),
+        (["-DNAME='x'"], True),
+        (["-include", "all.h"], True),
+        (["-Xcompiler", "-DTILE=4"], True),
+    ],
+)
+def test_a_text_that_is_compiled_without_a_flag_that_matters_is_not_refused(flags: list[str], misses: bool) -> None:
+    extension = Extension("one", ("int a;",), tuple(flags))
+    refusal, unfinished = extensions._why('one, CUDA text 1(14): error: expected a ";"', extension)
+    assert bool(unfinished) is misses and bool(refusal) is not misses
+
+
+def test_texts_and_flags_are_noted_however_they_are_passed(tmp_path: Path) -> None:
+    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS, load, load_inline
+
+    from runners.backends.triton_record import Recorder
+
+    (tmp_path / "one.cu").write_text("int one;")
+    (tmp_path / "one.cpp").write_text("int other;")
+    recorder = Recorder()
+    recorder.noting(load_inline)("inline", ["int other;"], ["int one;", "int two;"], extra_cuda_cflags=["-O3"])
+    files = [str(tmp_path / "one.cpp"), str(tmp_path / "one.cu")]
+    recorder.noting(load)("files", files, None, ["-DTILE=4"])
+    recorder.noting(load_inline)(name="text", cpp_sources="", cuda_sources="int one;")
+    found = extensions_in({"extensions": recorder.extensions})
+    assert [(one.name, one.texts, one.flags[len(COMMON_NVCC_FLAGS) :]) for one in found] == [
+        ("inline", ("int one;", "int two;"), ("-O3",)),
+        ("files", ("int one;",), ("-DTILE=4",)),
+        ("text", ("int one;",), ()),
+    ]
+
+
+def test_an_extension_is_compiled_whole_or_not_at_all() -> None:
+    whole = {"name": "one", "texts": ["int a;"] * 2, "flags": ["-O3"]}
+    assert len(extensions_in({"extensions": [whole]})) == 1
+    for part in ({"texts": ["int a;"] * 17}, {"texts": ["int a;", "x" * (2 << 20)]}, {"flags": ["-O3"] * 65}):
+        assert extensions_in({"extensions": [whole | part]}) == []
 
 
 LOGS = [
