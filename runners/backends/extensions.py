@@ -1,7 +1,7 @@
-"""Compile the CUDA texts of torch extensions for a device that is absent, and read the compiler's report.
+"""Compile the CUDA sources of torch extensions for a device that is absent, and read the compiler's report.
 
 Modules that compile an extension with torch's `load_inline` or `load` are the most common form of CUDA candidates. The
-recorder (`triton_record`) notes their CUDA texts and flags. This module has nvcc compile the device code of each, in
+recorder (`triton_record`) notes their CUDA sources and flags. This module has nvcc compile the device code of each, in
 the sandbox, against torch's headers. Bindings and C++ texts are compiled on the device's machine only.
 
 A candidate is refused only for an error that is certainly its own. `headers/` replaces headers that this machine lacks
@@ -33,7 +33,7 @@ MOST_KERNELS = 64
 MOST_ERROR = 8000
 _HEADERS = Path(__file__).with_name("headers")
 _ABSENT = _HEADERS / "absent"
-# What torch's own compilation puts before a CUDA text.
+# What torch's own compilation puts before a CUDA source.
 _PROLOGUE = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 # Flags that an extension may have beside those that the language CUDA allows.
 _FURTHER_FLAGS = re.compile(r"-[DU]\w{1,100}(=[\w.+-]{0,100})?")
@@ -58,7 +58,7 @@ _MISSING = re.compile(r"fatal error: (?P<header>[^\n:]{1,200}): No such file")
 
 @dataclass(frozen=True)
 class Extension:
-    """Describe an extension as the recorder noted it: its name, its CUDA texts, and the flags for nvcc."""
+    """Describe an extension as the recorder noted it: its name, its CUDA sources, and the flags for nvcc."""
 
     name: str
     texts: tuple[str, ...]
@@ -68,18 +68,18 @@ class Extension:
     @property
     def source(self) -> str:
         """Return one text for the compiler, whose messages name the candidate's own texts and lines."""
-        parts = [f'#line 1 "{self.name}, CUDA text {n}"\n{text}\n' for n, text in enumerate(self.texts, start=1)]
+        parts = [f'#line 1 "{self.name}, CUDA source {n}"\n{text}\n' for n, text in enumerate(self.texts, start=1)]
         return _PROLOGUE + "".join(parts)
 
     @property
     def used_flags(self) -> list[str]:
-        """Return the flags that are passed on."""
+        """Return the flags that are passed to nvcc."""
         known = (f for f in self.flags if CudaBackend.allowed_flags.fullmatch(f) or _FURTHER_FLAGS.fullmatch(f))
         return [flag for flag in known if not flag.startswith("-l")]
 
     @property
     def misses_flags(self) -> bool:
-        """Return whether a flag is left out that may decide whether the text compiles."""
+        """Return whether a flag is left out without which the source may not compile."""
         left_out = (flag for flag in self.flags if flag not in self.used_flags)
         return not all(_NEEDLESS_FLAGS.fullmatch(flag) for flag in left_out)
 
@@ -110,7 +110,7 @@ def fingerprint() -> list[str]:
 
 
 def extensions_in(answer: Mapping[str, Any]) -> list[Extension]:
-    """Return the extensions of a recorder's answer that have CUDA texts. Hostile code may have written the answer."""
+    """Return the extensions of a recorder's answer that have CUDA sources. Hostile code may have written the answer."""
     noted = answer.get("extensions")
     found = map(_extension, noted[:MOST_EXTENSIONS] if isinstance(noted, list) else [])
     return [one for one in found if one is not None and one.texts]
@@ -121,7 +121,7 @@ def _extension(noted: Any) -> Extension | None:
         return None
     texts, flags = _texts(noted.get("texts")), _texts(noted.get("flags"))
     if len(texts) > MOST_TEXTS or len(flags) > MOST_FLAGS or any(len(text) > MOST_CHARS for text in texts):
-        return None  # with a part of it the compiler would refuse what is right
+        return None  # the compiler could refuse a part of what is right as a whole
     name = re.sub(r"\W", "_", str(noted.get("name"))[:100])
     return Extension(name, tuple(texts), tuple(flags), str(noted.get("architectures"))[:200])
 
@@ -208,5 +208,5 @@ def _why(log: str, extension: Extension) -> tuple[str, str]:
 def _own_errors(log: str, extension: Extension) -> Iterator[str]:
     """Yield the errors in the candidate's texts; those in headers may come from another version of torch."""
     for match in _ERROR.finditer(log):
-        if match["file"].startswith(f"{extension.name}, CUDA text"):
+        if match["file"].startswith(f"{extension.name}, CUDA source"):
             yield match[0]

@@ -137,7 +137,7 @@ class Recorder:
         return result
 
     def noting(self, compiles: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what stands for torch's `load_inline` or `load`: it notes the CUDA texts and compiles nothing.
+        """Return what stands for torch's `load_inline` or `load`: it notes the CUDA sources and compiles nothing.
 
         They are compiled when this process has ended.
         """

@@ -36,9 +36,9 @@ ABANDON_FACTOR = 3.0
 # 5 % for as long as they live (torch.topk on an H100; the cause is not known), and once in thirty times one side has
 # the slower ones in all of three sessions.
 SMALL_FACTOR = 1.1
-# So does a difference whose interval, in log, is wider than this share of it. Of programs whose units scatter by 15 to
-# 30 %, as calls do that a loaded host paces, three sessions of one or two units call 1.7 to 6.8 % different from
-# themselves; with two more where the interval is so wide it is 0.4 to 1.7 % (simulated, 1,500 trials each).
+# A difference also needs more sessions if its interval (in log) is wider than this share of the difference. Where units
+# scatter by 15 to 30 %, as they do when a loaded host paces the calls, three sessions of one or two units call 1.7 to
+# 6.8 % of programs different from themselves. With this rule it is 0.4 to 1.7 % (simulated, 1,500 trials each).
 WIDE_SHARE = 0.5
 # Speedups this large are more often mistakes than discoveries, so a person should look.
 REVIEW_FACTOR = 10.0

@@ -86,7 +86,7 @@ def test_kernels_of_an_extension_are_compiled_and_described() -> None:
 def test_what_the_compiler_refuses_in_a_kernel_is_a_failed_build_with_the_line_of_its_text() -> None:
     report = report_of(candidate(body="out[i] = x[j];"))
     assert not report.ok
-    assert report.log == 'doubling, CUDA text 1(5): error: identifier "j" is undefined'
+    assert report.log == 'doubling, CUDA source 1(5): error: identifier "j" is undefined'
 
 
 @NVCC
@@ -196,7 +196,7 @@ def test_an_extension_is_compiled_for_the_architecture_that_torch_would_take(
 )
 def test_a_text_that_is_compiled_without_a_flag_that_matters_is_not_refused(flags: list[str], misses: bool) -> None:
     extension = Extension("one", ("int a;",), tuple(flags))
-    refusal, unfinished = extensions._why('one, CUDA text 1(14): error: expected a ";"', extension)
+    refusal, unfinished = extensions._why('one, CUDA source 1(14): error: expected a ";"', extension)
     assert bool(unfinished) is misses and bool(refusal) is not misses
 
 
@@ -229,11 +229,11 @@ def test_an_extension_is_compiled_whole_or_not_at_all() -> None:
 
 LOGS = [
     ("k.cu:3:10: fatal error: cute/tensor.hpp: No such file or directory", "", "needs cute/tensor.hpp"),
-    ('one, CUDA text 2(14): error: expected a ";"', 'one, CUDA text 2(14): error: expected a ";"', ""),
+    ('one, CUDA source 2(14): error: expected a ";"', 'one, CUDA source 2(14): error: expected a ";"', ""),
     ("torch/include/ATen/ATen.h(3): error: no such name", "", "was not compiled here"),
-    ('one, CUDA text 1(2): error: identifier "cublasSgemm" is undefined', "", "needs a library"),
+    ('one, CUDA source 1(2): error: identifier "cublasSgemm" is undefined', "", "needs a library"),
     (
-        'one, CUDA text 1(2): error: namespace "pybind11" has no member "list"',
+        'one, CUDA source 1(2): error: namespace "pybind11" has no member "list"',
         "",
         "needs a library",
     ),
