@@ -43,7 +43,7 @@ _NEEDLESS_FLAGS = re.compile(
     r"|--?verbose|--?resource-usage|--?source-in-ptx|--?generate-line-info|-g",
     re.DOTALL,
 )
-_ARCHITECTURE = re.compile(r"(?:sm_|compute_|^|;|\s)\d{1,2}\.?\da\b")
+_SPECIFIC = re.compile(r"(?:sm_|compute_)\d{2,3}a\b")
 # Libraries whose headers are stood in for, or absent, and Python's bindings.
 _FOREIGN = re.compile(
     r"\b(?:cublas|cusparse|cusolver|cudnn|cufft|curand|nvtx|nvrtc|nvjitlink|cutlass|cute|pybind11|py|PyObject|Py)\w*",
@@ -63,7 +63,6 @@ class Extension:
     name: str
     texts: tuple[str, ...]
     flags: tuple[str, ...]
-    architectures: str = ""
 
     @property
     def source(self) -> str:
@@ -86,7 +85,7 @@ class Extension:
     @property
     def wants_specific(self) -> bool:
         """Return whether it asks for the architecture-specific target, without which there is no wgmma."""
-        return any(_ARCHITECTURE.search(text) for text in (*self.flags, self.architectures))
+        return any(map(_SPECIFIC.search, self.flags))
 
 
 @dataclass
@@ -123,7 +122,7 @@ def _extension(noted: Any) -> Extension | None:
     if len(texts) > MOST_TEXTS or len(flags) > MOST_FLAGS or any(len(text) > MOST_CHARS for text in texts):
         return None  # the compiler could refuse a part of what is right as a whole
     name = re.sub(r"\W", "_", str(noted.get("name"))[:100])
-    return Extension(name, tuple(texts), tuple(flags), str(noted.get("architectures"))[:200])
+    return Extension(name, tuple(texts), tuple(flags))
 
 
 def _texts(value: Any) -> list[str]:

@@ -18,7 +18,6 @@ import importlib.util
 import inspect
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -147,14 +146,10 @@ class Recorder:
             told = signature.bind(*args, **kwargs).arguments
             files = [Path(source) for source in listed(told.get("sources") or ())]
             texts = [file.read_text() for file in files if file.suffix == ".cu"]
-            self.extensions.append(
-                {
-                    "name": told["name"],
-                    "texts": [*texts, *listed(told.get("cuda_sources") or ())],
-                    "flags": [*cpp_extension.COMMON_NVCC_FLAGS, *listed(told.get("extra_cuda_cflags") or ())],
-                    "architectures": os.environ.get("TORCH_CUDA_ARCH_LIST", ""),
-                }
-            )
+            texts += listed(told.get("cuda_sources") or ())
+            extra = listed(told.get("extra_cuda_cflags") or ())
+            flags = [*cpp_extension.COMMON_NVCC_FLAGS, *extra, *architectures(extra)]
+            self.extensions.append({"name": told["name"], "texts": texts, "flags": flags})
             return NotRun()
 
         return note
@@ -176,6 +171,13 @@ class NotRun:
             raise NotHereError(f"{name} of an extension runs on the device only")
 
         return absent
+
+
+def architectures(flags: list[str]) -> list[str]:
+    """Return the flags by which torch would name the NVIDIA architectures, none where a candidate's flags do."""
+    if torch.cuda.get_device_properties(0).gcnArchName:
+        return []
+    return list(cpp_extension._get_cuda_arch_flags(flags))
 
 
 def listed(value: Any) -> list[str]:
@@ -276,6 +278,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
         "get_device_properties": lambda *_: facts,
         "get_device_capability": lambda *_: (facts.major, facts.minor),
         "get_device_name": lambda *_: facts.name,
+        "get_arch_list": lambda: [f"sm_{facts.major}{facts.minor}"],
         "synchronize": lambda *_: None,
         "current_stream": lambda *_: SimpleNamespace(cuda_stream=0),
         "device": lambda *_: nullcontext(),

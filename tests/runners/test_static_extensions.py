@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from runners.backends import extensions
 from runners.backends.extensions import Extension, extensions_in
@@ -177,8 +179,18 @@ def test_names_and_flags_of_a_report_cannot_reach_the_command_line(tmp_path: Pat
 def test_an_extension_is_compiled_for_the_architecture_that_torch_would_take(
     flags: list[str], architectures: str, number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from runners.backends import triton_record
+
     monkeypatch.setattr(extensions, "nvcc", lambda: "nvcc")
-    command = extensions._command(Extension("one", ("int a;",), tuple(flags), architectures), target("sm_90"))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architectures)
+    pretended = {
+        "device_count": 1, "get_device_capability": (9, 0), "get_arch_list": ["sm_90"],
+        "get_device_properties": SimpleNamespace(gcnArchName=""),
+    }  # fmt: skip
+    for name, value in pretended.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    chosen = (*flags, *triton_record.architectures(flags))
+    command = extensions._command(Extension("one", ("int a;",), chosen), target("sm_90"))
     assert f"arch=compute_{number},code=sm_{number}" in command
 
 
@@ -200,13 +212,14 @@ def test_a_text_that_is_compiled_without_a_flag_that_matters_is_not_refused(flag
     assert bool(unfinished) is misses and bool(refusal) is not misses
 
 
-def test_texts_and_flags_are_noted_however_they_are_passed(tmp_path: Path) -> None:
+def test_texts_and_flags_are_noted_however_they_are_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.cpp_extension import COMMON_NVCC_FLAGS, load, load_inline
 
     from runners.backends.triton_record import Recorder
 
     (tmp_path / "one.cu").write_text("int one;")
     (tmp_path / "one.cpp").write_text("int other;")
+    monkeypatch.setattr("runners.backends.triton_record.architectures", lambda flags: [])
     recorder = Recorder()
     recorder.noting(load_inline)("inline", ["int other;"], ["int one;", "int two;"], extra_cuda_cflags=["-O3"])
     files = [str(tmp_path / "one.cpp"), str(tmp_path / "one.cu")]
