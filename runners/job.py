@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -155,6 +156,9 @@ class Flag(StrEnum):
     """Every call returns the same memory, so that the next one overwrites what the last one returned."""
 
 
+_EXTENSION = re.compile(r"\bload_inline\b|\bcpp_extension\b")
+
+
 @dataclass(frozen=True)
 class Source:
     """Hold one kernel as text.
@@ -166,6 +170,11 @@ class Source:
     text: str
     tunables: dict[str, TunableValue] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+
+    @property
+    def compiles_extension(self) -> bool:
+        """Return whether the text names torch's `load_inline` or `cpp_extension`, in the language Python."""
+        return self.language is Language.PYTHON and bool(_EXTENSION.search(self.text))
 
     @property
     def content_hash(self) -> str:

@@ -24,7 +24,7 @@ from optimizer.search.compiled import is_built_first
 from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
-from runners.job import Baseline, Effort, JobSpec, Language, Objective
+from runners.job import Baseline, Effort, JobSpec, Objective
 from runners.signing.envelope import EnvelopeError
 from runners.signing.jobs import check_signed, signature_of
 from runners.signing.keyring import Keyring
@@ -179,7 +179,7 @@ def _evaluation(
 
 
 def _is_built_first(run: Run, kernel: Kernel) -> bool:
-    return is_built_first(run.target.key, Language(kernel.language))
+    return is_built_first(run.target.key, kernel.as_source())
 
 
 def _is_profiled(run: Run) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runners.job import AheadBuild, Language, Variant
+from runners.job import AheadBuild, Language, Source, Variant
 
 # Languages that can be compiled for a device on a machine without it.
 DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
@@ -51,9 +51,17 @@ class Upcoming:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-def is_built_first(target: str, language: Language) -> bool:
-    """Return whether kernels are compiled on another machine than the one that measures them.
+def is_built_first(target: str, source: Source) -> bool:
+    """Return whether a kernel is compiled on another machine before a device measures it.
 
     On this processor a compiler would disturb the timing.
+    """
+    return is_compiled_ahead(target, source.language) or (target != "cpu" and source.compiles_extension)
+
+
+def is_compiled_ahead(target: str, language: Language) -> bool:
+    """Return whether many variants of a kernel can be compiled before any is measured.
+
+    An extension of torch takes too long for that: ten seconds, of which torch's headers take eight.
     """
     return target != "cpu" and language in DEVICE_LANGUAGES

@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import re
 import sys
 import time
 from pathlib import Path
@@ -40,8 +39,6 @@ from runners.targets import Target, target
 from runners.wire import from_plain, to_plain, travels
 
 RECORDER = Path(__file__).with_name("triton_record.py")
-# Module texts that compile an extension.
-EXTENDS = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 RECORD_MEMORY_BYTES = 6 << 30
 # What the recorder writes at most (`triton_record`); a module that writes its own report may claim more.
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
@@ -79,7 +76,7 @@ class ModuleBackend(PythonBackend):
         if artefact.path is None or not request.samples or wanted.family == "cpu":
             return artefact
         absent = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-        if absent or not EXTENDS.search(request.source.text):
+        if absent or not request.source.compiles_extension:
             return artefact
         return with_record(request, artefact, wanted)
 

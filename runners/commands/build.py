@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("build", help="compile one kernel for a target and report its resources")
     parser.add_argument("file", type=Path, metavar="FILE", help=".cpp .hip .cu or .py")
     parser.add_argument("--target", required=True, metavar="NAME", help="gfx942, MI300X, sm_90, H100, cpu …")
-    parser.add_argument("--problem", metavar="NAME|PATH", help="whose shapes and symbol; needed for Triton")
+    parser.add_argument("--problem", metavar="NAME|PATH", help="whose shapes and symbol; needed for modules")
     parser.add_argument("--tunable", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--flags", default="", help="compiler flags from the allow-list, in one string")
     parser.add_argument("--assembly", action="store_true", help="print the assembly too")

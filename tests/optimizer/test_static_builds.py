@@ -52,6 +52,19 @@ def test_a_hip_kernel_is_built_on_any_machine_and_then_measured_on_the_device(ru
     assert kernel.evaluation.state == EvaluationState.QUEUED
 
 
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("from torch.utils.cpp_extension import load_inline\nclass ModelNew: pass", "build"),
+        ("import torch.utils.cpp_extension as c\nclass ModelNew: pass", "build"),
+        ("class ModelNew: pass", "full"),
+    ],
+)
+def test_a_module_is_built_first_if_it_compiles_an_extension(run: Run, text: str, first: str) -> None:
+    add(run, Language.PYTHON, text=text)
+    assert [effort for effort, _ in efforts()] == [first]
+
+
 def test_what_does_not_compile_never_reaches_the_device_and_counts_as_an_evaluation(run: Run) -> None:
     def refuse(spec: JobSpec, **more: Any) -> JobResult:
         assert spec.effort == Effort.BUILD

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from optimizer.search.base import Draft, History, KernelView
-from optimizer.search.compiled import CompileAhead, Upcoming, is_built_first
+from optimizer.search.compiled import CompileAhead, Upcoming, is_compiled_ahead
 from optimizer.search.flow import Flow, Waiting
 from optimizer.search.machinery import ahead
 from optimizer.search.machinery.ahead import Compiled
@@ -78,7 +78,7 @@ class Search:
 
         After a batch for which nothing was there to compile it, the search goes on without.
         """
-        served = is_built_first(self.history.target, self.basis.source.language)
+        served = is_compiled_ahead(self.history.target, self.basis.source.language)
         return count > 0 and served and not any(batch.error for batch in self.batches)
 
     def batch(self, count: int, sampler: str) -> CompileAhead | None:
