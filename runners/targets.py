@@ -117,8 +117,7 @@ class Target:
         found = ceilings(self.key)
         if self.family == "cpu":
             return _cpu_roofline_us(work, found)
-        rates = {dtype: found.matmul_flops.get(dtype, peak) for dtype, peak in self.peak_flops.items()}
-        return _bound_us(work.flops, rates, work.bytes, found.bandwidth or self.bandwidth)
+        return _bound_us(work.flops, self._rates(found), work.bytes, found.bandwidth or self.bandwidth)
 
     def floor_us(self, work: Work | None) -> float | None:
         """Return the time in µs that no honest measurement can go under; None where nothing is known.
@@ -137,6 +136,23 @@ class Target:
         bandwidth = _margined(self.bandwidth, found.bandwidth)
         flops = {} if work.traced else work.flops
         return _bound_us(flops, rates, max(0.0, work.bytes - cached), bandwidth)
+
+    def can_outrun_roofline(self, work: Work | None) -> bool:
+        """Return True where units of a lower precision may compute that work in less time than its roofline.
+
+        The roofline counts a product at the rate of its own precision; several products on faster units can make it up.
+        """
+        if work is None or self.family != "gpu":
+            return False
+        found = ceilings(self.key)
+        rates, bandwidth = self._rates(found), found.bandwidth or self.bandwidth
+        fastest = {dtype: max(rate, self._fastest(dtype, found)) for dtype, rate in rates.items()}
+        bound, emulated = (_bound_us(work.flops, one, work.bytes, bandwidth) for one in (rates, fastest))
+        return bound is not None and emulated is not None and bound > CEILING_MARGIN * emulated
+
+    def _rates(self, found: Ceilings) -> dict[str, float]:
+        """Return the operations per second of each precision: the measured ones before the data sheet's."""
+        return {dtype: found.matmul_flops.get(dtype, peak) for dtype, peak in self.peak_flops.items()}
 
     def _fastest(self, dtype: str, found: Ceilings) -> float:
         # Several products of a lower precision can make up one of a higher: three bfloat16 products nearly a float32

@@ -259,6 +259,7 @@ def _conclude(run: Run, evaluation: Evaluation) -> None:
     record(run, finished(run, evaluation))
     if evaluation.first_of_id:
         settle_duplicates(run, evaluation)
+        _wake_waiting_runs(evaluation)
         _measure_hypothesis(run, evaluation)
 
 
@@ -320,6 +321,13 @@ def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
     evaluation.mark_cancelled()
     record(run, finished(run, evaluation))
     settle_duplicates(run, evaluation)
+    _wake_waiting_runs(evaluation)
+
+
+def _wake_waiting_runs(evaluation: Evaluation) -> None:
+    """Enqueue the other runs of a campaign that wait for this measurement of a seed."""
+    for run_id in evaluation.copies.filter(state=EvaluationState.QUEUED).values_list("kernel__run", flat=True):
+        enqueue_run(run_id)
 
 
 def _started(job: Job, evaluation: Evaluation) -> EvaluationStarted:

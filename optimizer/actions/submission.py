@@ -35,7 +35,7 @@ from optimizer.models import (
 )
 from optimizer.models.run import RunTransitionError
 from optimizer.runs import budget
-from optimizer.runs.dispatch import begin_reported
+from optimizer.runs.dispatch import begin_evaluation, begin_reported, hold_evaluation
 from optimizer.runs.history import problem_of
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.languages import languages_for
@@ -107,7 +107,8 @@ def do_submit(user: User | None, run: Run, wanted: Submission) -> tuple[Kernel, 
             key = f"external.{number}.{locked.kernels.count()}"
         hypothesis = _hypothesise(locked, wanted, key) if wanted.hypothesis else None
         draft = _draft(locked, wanted, key, hypothesis)
-        kernel = add_kernel(locked, draft, author=user, measure=wanted.measure)
+        begin = begin_evaluation if wanted.measure else hold_evaluation
+        kernel = add_kernel(locked, draft, author=user, begin=begin)
         enqueue_run(locked.pk)
     return kernel, True
 

@@ -22,6 +22,7 @@ from optimizer.events.record import record
 from optimizer.loop import settling
 from optimizer.loop.claims import measure_claims
 from optimizer.loop.seeds import add_seeds, seeds_are_open
+from optimizer.loop.shared_seeds import take_over_seeds
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
 from optimizer.queries.budgets import budget_lines
@@ -106,6 +107,7 @@ def _stop_when_quiet(run: Run) -> None:
 
 
 def _go_on(run: Run) -> None:
+    take_over_seeds(run)
     budget.warn(run)
     _note_absent_runner(run)
     if shortage := shortage_of(run):

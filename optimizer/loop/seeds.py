@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
+from optimizer.loop.shared_seeds import begin_or_wait
 from optimizer.models import AuthorKind, EvaluationState, Kernel, Run
 from optimizer.queries.earlier_runs import of_the_same_kind, on_the_same_problem
 from optimizer.runs.history import problem_of
@@ -30,12 +31,13 @@ def add_seeds(run: Run) -> None:
     """Add and evaluate the kernels from which the run starts.
 
     They do not count against the budget of evaluations: every run on a problem needs the seeds, and a comparison of
-    budgets should not depend on how many a problem ships. The report names the kernels of earlier runs.
+    budgets should not depend on how many a problem ships. The runs of a campaign share the measurements of the
+    problem's seeds. The report names the kernels of earlier runs.
     """
     languages = languages_for(run.target.key)
     for seed in problem_of(run).seeds:
         if seed.source.language in languages:
-            add_kernel(run, _draft(seed))
+            add_kernel(run, _draft(seed), begin=begin_or_wait)
     if settings_of(run).warm_start:
         _add_best_of_earlier_runs(run)
         _note_kernel_in_prompts(run)

@@ -28,8 +28,9 @@ class Evaluation(models.Model):
     parent, or the leader when leaders are measured against each other. `unconfirmed` marks a speedup that the
     candidate's own clock claims and the referee's clock does not confirm: such figures are shown but never ranked.
     `failed_side` names who caused a failure; it is empty where the harness did not say. `copied_from` is the
-    evaluation whose outcome a duplicate shares. Evaluations with a `purpose` belong to a campaign or to the regression
-    watch: they neither rank the kernel in its run nor count as the run's spending.
+    evaluation whose outcome a duplicate shares, or for which a seed in a campaign waits. Evaluations with a `purpose`
+    belong to a campaign or to the regression watch: they neither rank the kernel in its run nor count as the run's
+    spending.
     """
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from optimizer.models import CallState, JobState, LlmCall, Run, RunState
+from optimizer.models import CallState, Evaluation, EvaluationState, JobState, LlmCall, Run, RunState
 from optimizer.models.job import TURN
 from optimizer.queries.jobs import jobs_of, place_of
 from optimizer.queries.runners import live_runners
@@ -25,7 +25,7 @@ class RunStatus:
 
 
 def status_of(run: Run) -> RunStatus:
-    """Return what the run is doing, with at most six short queries."""
+    """Return what the run is doing, with at most seven short queries."""
     state = RunState(run.state)
     if state.is_terminal:
         return RunStatus(run.stop_reason or f"{state.label}.")
@@ -34,7 +34,11 @@ def status_of(run: Run) -> RunStatus:
     if state == RunState.STOPPING:
         return RunStatus("Stopping: waiting for work in progress.")
     return (
-        _waiting_for_people(run) or _waiting_for_runner(run) or _in_queue(run) or RunStatus(_working(run), "live")
+        _waiting_for_people(run)
+        or _waiting_for_seed(run)
+        or _waiting_for_runner(run)
+        or _in_queue(run)
+        or RunStatus(_working(run), "live")
     )
 
 
@@ -51,6 +55,13 @@ def _waiting_for_people(run: Run) -> RunStatus | None:
     (call, role), more = waiting[0], len(waiting) - 1
     prompts = f"{more + 1} prompts wait in the inbox, the oldest for" if more else "a prompt waits in the inbox for"
     return RunStatus(f"Waiting for an answer: {prompts} the role {role}.", "warn", "answer", call)
+
+
+def _waiting_for_seed(run: Run) -> RunStatus | None:
+    """Say which run of the campaign measures a seed for this one as well."""
+    shared = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.QUEUED, copied_from__isnull=False)
+    measuring = shared.values_list("copied_from__kernel__run", flat=True).first()
+    return RunStatus(f"Waiting for run {measuring}, which measures a seed for both.", "live") if measuring else None
 
 
 def _waiting_for_runner(run: Run) -> RunStatus | None:

@@ -88,7 +88,7 @@ def _open(run: Run) -> QuerySet[Evaluation]:
     """Return the open evaluations that will hold the device."""
     waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     found = Evaluation.objects.filter(kernel__run=run, state__in=waiting).exclude(effort=Effort.BUILD.value)
-    return found.exclude(kernel__meta__has_key="twin_of")
+    return found.filter(copied_from=None).exclude(kernel__meta__has_key="twin_of")
 
 
 def warn(run: Run) -> None:

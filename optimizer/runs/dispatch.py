@@ -182,7 +182,8 @@ def _is_built_first(run: Run, kernel: Kernel) -> bool:
     return is_built_first(run.target.key, kernel.as_source())
 
 
-def _is_profiled(run: Run) -> bool:
+def is_profiled(run: Run) -> bool:
+    """Return whether the run's correct kernels are profiled on its target."""
     wanted = settings_of(run).profile
     return wanted == "always" or (wanted == "on_gpus" and run.target.key != "cpu")
 
@@ -198,7 +199,7 @@ def _spec(run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Baseline |
         parent=evaluation.opponent.as_source() if evaluation.opponent else None,
         best_us=_best_us(run),
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
-        profile=evaluation.effort == Effort.FULL and _is_profiled(run),
+        profile=evaluation.effort == Effort.FULL and is_profiled(run),
         objective=Objective(run.objective),
     )
 

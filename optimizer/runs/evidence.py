@@ -138,7 +138,9 @@ def evidence_of(run: Run) -> Evidence:
     cold = {row.kernel: row for row in rows if row.is_confirmation and row.judges_kernel}
     # The newest confirmation counts: `cold` keeps the last row of each kernel, in order of ids.
     refuted = frozenset(kernel for kernel, row in cold.items() if refutes(row, firsts.get(kernel)))
-    originals = {row.kernel: row.copy_of for row in firsts.values() if row.copy_of is not None}
+    # A seed whose outcome is from another run of the campaign has no original here beside which it would rank twice.
+    copies = {row.kernel: row.copy_of for row in firsts.values() if row.copy_of is not None}
+    originals = {kernel: original for kernel, original in copies.items() if original in firsts}
     ranked = [
         _standing(row, cold.get(kernel))
         for kernel, row in firsts.items()

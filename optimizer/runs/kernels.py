@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.db.models import Max
 
 from optimizer.events.payloads import KernelAdded
@@ -19,31 +21,33 @@ from optimizer.models import (
 )
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.models.team import User
-from optimizer.runs.dispatch import begin_evaluation, hold_evaluation, queue_job
+from optimizer.runs.dispatch import begin_evaluation, queue_job
 from optimizer.runs.evaluation import do_copy_outcome, finished
 from optimizer.search.base import Draft
 from optimizer.text.hostile_text import sanitized_line, sanitized_text
 from optimizer.text.storable import storable, storable_text
 
+# How a new kernel's first evaluation is created: `begin_evaluation`, `hold_evaluation` for a kernel that is only
+# reported, or for seeds `optimizer.loop.shared_seeds.begin_or_wait`.
+Begin = Callable[[Run, Kernel], Evaluation]
+
 # States in which a run may still begin an evaluation for what it has open.
 GOING_ON = (RunState.RUNNING, RunState.PAUSED)
 
 
-def add_kernel(run: Run, draft: Draft, author: User | None = None, *, measure: bool = True) -> Kernel:
+def add_kernel(run: Run, draft: Draft, author: User | None = None, *, begin: Begin = begin_evaluation) -> Kernel:
     """Store the draft and start its evaluation. Call under the run's lock.
 
     A kernel whose text, tunables and flags the run has measured already is not measured again: it takes over the
-    outcome of the original. Without `measure` it is kept as reported until somebody, or the end of the run, asks.
+    outcome of the original. `begin` creates the evaluation of any other: see `Begin`.
     """
     original = _original_of(run, draft.source.content_hash)
     kernel = _create(run, draft, author, original)
     record(run, _added(kernel, original))
     if original is not None:
         _follow(run, kernel, original)
-    elif measure:
-        begin_evaluation(run, kernel)
     else:
-        hold_evaluation(run, kernel)
+        begin(run, kernel)
     return kernel
 
 
@@ -57,7 +61,7 @@ def settle_duplicates(run: Run, evaluation: Evaluation) -> None:
         first_of__run=run, first_of__meta__twin_of=evaluation.kernel.number, state=EvaluationState.QUEUED
     )
     followers = list(waiting.select_related("kernel").order_by("kernel__number"))
-    if followers and not _may_be_shared(evaluation) and run.state in GOING_ON:
+    if followers and not may_be_shared(evaluation) and run.state in GOING_ON:
         return _promote(run, followers)
     for follower in followers:
         do_copy_outcome(follower, evaluation)
@@ -65,7 +69,7 @@ def settle_duplicates(run: Run, evaluation: Evaluation) -> None:
     return None
 
 
-def _may_be_shared(evaluation: Evaluation) -> bool:
+def may_be_shared(evaluation: Evaluation) -> bool:
     """Return True for an outcome that the same source has again: its own verdict, or a problem that is too large."""
     if evaluation.state == EvaluationState.CANCELLED:
         return True

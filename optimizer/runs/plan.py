@@ -155,7 +155,8 @@ def _open(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
     waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     # A mere build takes no time of the device, and a kernel that repeats another shares its result.
     found = Evaluation.objects.filter(kernel__run=run, state__in=waiting).exclude(effort=Effort.BUILD.value)
-    rows = found.exclude(kernel__meta__has_key="twin_of").select_related("kernel", "job")
+    own = found.filter(copied_from=None).exclude(kernel__meta__has_key="twin_of")
+    rows = own.select_related("kernel", "job")
     for one in sorted(rows, key=_turn):
         kernel = one.kernel
         yield forecast.line(

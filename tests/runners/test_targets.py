@@ -54,6 +54,25 @@ def test_roofline_of_mi300x_is_the_published_speed_of_light(
     assert target("MI300X").roofline_us(product(*shape)) == pytest.approx(published_us, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        # A product of float32 is bound by its own units, and three products of bfloat16 nearly make it up.
+        (Work({"float32": 2 * 4096.0**3}, 3 * 4 * 4096.0**2), True),
+        (Work({"bfloat16": 2 * 4096.0**3}, 3 * 2 * 4096.0**2), False),
+        # Memory binds a product with a vector, whatever computes it.
+        (Work({"float32": 2 * 4096.0**2}, 4 * 4096.0**2), False),
+        (Work({}, 1e9), False),
+        (None, False),
+    ],
+)
+def test_faster_units_can_outrun_the_roofline_of_a_product_that_they_can_make_up(
+    work: Work, expected: bool
+) -> None:
+    assert target("sm_90").can_outrun_roofline(work) is expected
+    assert not target("cpu").can_outrun_roofline(work)
+
+
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.key)
 def test_every_gpu_has_what_builds_and_rooflines_need(gpu: Target) -> None:
     assert gpu.sources and gpu.bandwidth and gpu.units and gpu.wavefront in (32, 64)
