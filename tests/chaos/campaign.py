@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Max, Sum
 
 from benchmarks.installation import provenance
 from kernelsci_site.services.var import Var
 from optimizer.actions.campaign import NewCampaign, do_start_campaign
-from optimizer.models import Campaign, CampaignTiming, KernelParent, Run, Team
+from optimizer.models import AuthorKind, Campaign, CampaignTiming, Evaluation, KernelParent, Run, Team
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.campaign_spending import spent_by_configuration
 from tests.campaigns import new_campaign, tuned
@@ -154,13 +154,18 @@ def follow(stage: World, faults: Sequence[str], planned: NewCampaign) -> Course:
 
 
 def outcome(campaign: Campaign) -> dict[tuple[str, str, int], Any]:
-    """Return what was found, by problem, configuration and seed: the winner, its settled figures, what it cost."""
+    """Return what was found, by problem, configuration and seed: the winner, its settled figures, what it cost.
+
+    Device time is that of the search alone: which run of a problem measures its seeds depends on who begins first.
+    """
     names = {one.pk: one.name for one in campaign.configurations.all()}
-    runs = Run.objects.filter(campaign_cell__campaign=campaign)
-    device_s = {pk: round(spent, 6) for pk, spent in runs.values_list("pk", "spent_device_s")}
+    searched = Evaluation.objects.filter(first_of__run__campaign_cell__campaign=campaign)
+    own = searched.exclude(kernel__author_kind=AuthorKind.SEED).order_by().values("kernel__run")
+    used = own.annotate(used=Sum("device_s")).values_list("kernel__run", "used")
+    device_s = {run: round(seconds, 6) for run, seconds in used}
     return {
         (cell.name, names[cell.configuration], cell.seed): (
-            cell.state, cell.evaluations, device_s[cell.run or 0], cell.why, cell.is_settled,
+            cell.state, cell.evaluations, device_s.get(cell.run or 0), cell.why, cell.is_settled,
             sorted((one.baseline, one.kernel, one.status, one.speedup) for one in cell.timed.values()),
             _kernels_of(cell.run),
         )
