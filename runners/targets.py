@@ -137,10 +137,11 @@ class Target:
         flops = {} if work.traced else work.flops
         return _bound_us(flops, rates, max(0.0, work.bytes - cached), bandwidth)
 
-    def can_outrun_roofline(self, work: Work | None) -> bool:
+    def can_beat_roofline(self, work: Work | None) -> bool:
         """Return True where units of a lower precision may compute that work in less time than its roofline.
 
-        The roofline counts a product at the rate of its own precision; several products on faster units can make it up.
+        The roofline assumes the rate of the work's own precision. A float32 product can also be computed as a sum of
+        three bfloat16 products, which is faster on matrix units.
         """
         if work is None or self.family != "gpu":
             return False

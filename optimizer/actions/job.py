@@ -21,6 +21,7 @@ from optimizer.events.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.events.record import record
 from optimizer.models import (
     AheadBatch,
+    AuthorKind,
     Evaluation,
     EvaluationPurpose,
     EvaluationState,
@@ -325,7 +326,9 @@ def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
 
 
 def _wake_waiting_runs(evaluation: Evaluation) -> None:
-    """Enqueue the other runs of a campaign that wait for this measurement of a seed."""
+    """Enqueue the other runs of a campaign that wait for this measurement, if it is that of a seed."""
+    if evaluation.kernel.author_kind != AuthorKind.SEED:
+        return
     for run_id in evaluation.copies.filter(state=EvaluationState.QUEUED).values_list("kernel__run", flat=True):
         enqueue_run(run_id)
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from optimizer.events.record import record
 from optimizer.models import Evaluation, EvaluationState, Kernel, Run, RunState
 from optimizer.queries.earlier_runs import others_of_its_campaign
+from optimizer.queries.outcomes import waiting_for_another_run
 from optimizer.runs import best
 from optimizer.runs.dispatch import begin_evaluation, is_profiled
 from optimizer.runs.evaluation import do_copy_outcome, finished
 from optimizer.runs.kernels import may_be_shared
 from runners.job import Effort
-
-_OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
 def begin_or_wait(run: Run, kernel: Kernel) -> Evaluation:
@@ -40,8 +39,8 @@ def take_over_seeds(run: Run) -> None:
     Where the other run has lost a seed (it was cancelled, failed for a reason outside the kernel, or its run no longer
     goes on), this one measures it, or waits for a third.
     """
-    waiting = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.QUEUED, copied_from__isnull=False)
-    rows = list(waiting.select_related("kernel", "copied_from__kernel__run").order_by("pk"))
+    waiting = waiting_for_another_run(run).select_related("kernel", "copied_from__kernel__run")
+    rows = list(waiting.order_by("pk"))
     for evaluation in rows:
         original = evaluation.copied_from
         if original is not None and _is_certain(original):
@@ -74,14 +73,13 @@ def _measured_elsewhere(run: Run, kernel: Kernel) -> Evaluation | None:
         first_of__content_hash=kernel.content_hash,
         copied_from=None,
     )
-    for evaluation in same.select_related("kernel__run__target").order_by("pk"):
-        if is_profiled(evaluation.kernel.run) == is_profiled(run) and _is_certain(evaluation):
-            return evaluation
-    return None
+    wanted = is_profiled(run)
+    candidates = same.select_related("kernel__run__target").order_by("pk")
+    return next((one for one in candidates if is_profiled(one.kernel.run) == wanted and _is_certain(one)), None)
 
 
 def _is_certain(evaluation: Evaluation) -> bool:
     """Return True for an outcome that other runs may share, or one that is on its way."""
-    if evaluation.state in _OPEN:
-        return evaluation.kernel.run.state == RunState.RUNNING
-    return evaluation.state == EvaluationState.DONE and may_be_shared(evaluation)
+    if EvaluationState(evaluation.state).is_terminal:
+        return evaluation.state == EvaluationState.DONE and may_be_shared(evaluation)
+    return evaluation.kernel.run.state == RunState.RUNNING

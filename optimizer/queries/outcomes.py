@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import BooleanField, Count, ExpressionWrapper, Q
+from django.db.models import BooleanField, Count, ExpressionWrapper, Q, QuerySet
 
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run
 from optimizer.models.evaluation import CANDIDATE
@@ -51,6 +51,11 @@ class Outcomes:
     def failures(self) -> list[tuple[EvaluationStatus, int]]:
         """Return the counts of all other outcomes."""
         return [(status, count) for status, count in self.by_status if status != EvaluationStatus.CORRECT]
+
+
+def waiting_for_another_run(run: Run) -> QuerySet[Evaluation]:
+    """Return the evaluations of seeds that wait for another run of the campaign to measure them."""
+    return Evaluation.objects.filter(kernel__run=run, state=EvaluationState.QUEUED, copied_from__isnull=False)
 
 
 def count_outcomes(run: Run) -> Outcomes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from optimizer.models import CallState, Evaluation, EvaluationState, JobState, LlmCall, Run, RunState
+from optimizer.models import CallState, JobState, LlmCall, Run, RunState
 from optimizer.models.job import TURN
 from optimizer.queries.jobs import jobs_of, place_of
+from optimizer.queries.outcomes import waiting_for_another_run
 from optimizer.queries.runners import live_runners
 from runners.dispatch import DISPATCHERS
 
@@ -59,8 +60,7 @@ def _waiting_for_people(run: Run) -> RunStatus | None:
 
 def _waiting_for_seed(run: Run) -> RunStatus | None:
     """Say which run of the campaign measures a seed for this one as well."""
-    shared = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.QUEUED, copied_from__isnull=False)
-    measuring = shared.values_list("copied_from__kernel__run", flat=True).first()
+    measuring = waiting_for_another_run(run).values_list("copied_from__kernel__run", flat=True).first()
     return RunStatus(f"Waiting for run {measuring}, which measures a seed for both.", "live") if measuring else None
 
 

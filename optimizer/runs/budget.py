@@ -29,7 +29,7 @@ def exhausted(run: Run) -> str | None:
     if empty is not None:
         return f"The budget of {empty.limit:g} {LABELS[empty.kind]} is used up."
     room = device_room(run)
-    if room is None or room.evaluations > 0 or _open(run).exists():
+    if room is None or room.evaluations > 0 or open_on_device(run).exists():
         return None
     return (
         f"{room.left_s:.3g} s of {run.budget_device_minutes:g} device minutes are left: not enough for another "
@@ -73,7 +73,7 @@ def device_room(run: Run) -> DeviceRoom | None:
         return None
     left_s = 60 * run.budget_device_minutes - run.spent_device_s
     kept_s = device.confirmation_s if settings_of(run).confirm else 0.0
-    free_s = left_s - kept_s - device.typical_s * _open(run).count()
+    free_s = left_s - kept_s - device.typical_s * open_on_device(run).count()
     # A hair more than a whole number is that number.
     evaluations, confirmations = _times(free_s, device.typical_s), _times(left_s, device.confirmation_s)
     return DeviceRoom(left_s, device.typical_s, kept_s, evaluations, confirmations)
@@ -84,8 +84,11 @@ def _times(left_s: float, each_s: float) -> int:
     return max(0, math.floor(left_s / each_s + 1e-9))
 
 
-def _open(run: Run) -> QuerySet[Evaluation]:
-    """Return the open evaluations that will hold the device."""
+def open_on_device(run: Run) -> QuerySet[Evaluation]:
+    """Return the open evaluations that will hold the device.
+
+    A build does not, and neither does a kernel that takes over the result of another.
+    """
     waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     found = Evaluation.objects.filter(kernel__run=run, state__in=waiting).exclude(effort=Effort.BUILD.value)
     return found.filter(copied_from=None).exclude(kernel__meta__has_key="twin_of")

@@ -17,7 +17,7 @@ def ceiling_reached(run: Run, share: float) -> str:
 
     Returns an empty text otherwise, and where `share` is 0. Some cases have a higher ceiling than the one that was
     measured: those that were faster than it, those whose data stays in a cache while memory binds them, and products
-    that units of a lower precision can make up.
+    that matrix units of a lower precision can compute faster.
     """
     if not share or run.best_kernel_id is None:
         return ""
@@ -32,6 +32,7 @@ def ceiling_reached(run: Run, share: float) -> str:
 
 
 def _has_higher_ceiling(name: str, result: JobResult, run: Run) -> bool:
+    """Return True for a case that may get faster than its measured roofline; `ceiling_reached` says which."""
     target = TARGETS.get(run.target.key)
     problem = problem_of(run)
     case = next((one for one in problem.cases(run.target.key, Purpose.BENCHMARK) if one.name == name), None)
@@ -39,7 +40,7 @@ def _has_higher_ceiling(name: str, result: JobResult, run: Run) -> bool:
     if work is None or target is None:
         return False
     stays_in_cache = work.bytes <= target.last_level_bytes and not _is_bound_by_compute(name, result)
-    return stays_in_cache or target.can_outrun_roofline(work)
+    return stays_in_cache or target.can_beat_roofline(work)
 
 
 def _is_bound_by_compute(name: str, result: JobResult) -> bool:

@@ -15,6 +15,7 @@ from functools import cached_property
 from optimizer.models import Evaluation, EvaluationState, Run, RunState
 from optimizer.queries.device_time import DeviceTime, device_time_of
 from optimizer.queries.prediction import figures_before_measuring, model_of
+from optimizer.runs.budget import open_on_device
 from optimizer.runs.history import history_of, problem_of
 from optimizer.runs.languages import languages_for
 from optimizer.runs.strategies import strategy_of
@@ -152,12 +153,7 @@ def _seeds(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
 
 def _open(run: Run, forecast: Forecast) -> Iterator[PlannedLine]:
     """Yield the run's open evaluations in the order in which runners claim them."""
-    waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
-    # A mere build takes no time of the device, and a kernel that repeats another shares its result.
-    found = Evaluation.objects.filter(kernel__run=run, state__in=waiting).exclude(effort=Effort.BUILD.value)
-    own = found.filter(copied_from=None).exclude(kernel__meta__has_key="twin_of")
-    rows = own.select_related("kernel", "job")
-    for one in sorted(rows, key=_turn):
+    for one in sorted(open_on_device(run).select_related("kernel", "job"), key=_turn):
         kernel = one.kernel
         yield forecast.line(
             kernel.title or kernel.key, kernel.number, _stage(one), _why(one), figures_before_measuring(kernel)

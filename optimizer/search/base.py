@@ -58,7 +58,7 @@ class StrategySettings(BaseModel):
         ge=0,
         le=1,
         description="The run ends when its best kernel reaches this share of the measured roofline in every case; "
-        "0: never. A product that faster units of a lower precision can make up has no such roofline.",
+        "0: never. Products that matrix units of a lower precision can compute faster do not end it.",
     )
     concurrency: int = Field(
         1,

@@ -21,7 +21,16 @@ from django.db.models import Max, Sum
 from benchmarks.installation import provenance
 from kernelsci_site.services.var import Var
 from optimizer.actions.campaign import NewCampaign, do_start_campaign
-from optimizer.models import AuthorKind, Campaign, CampaignTiming, Evaluation, KernelParent, Run, Team
+from optimizer.models import (
+    AuthorKind,
+    Campaign,
+    CampaignTiming,
+    Evaluation,
+    EvaluationPurpose,
+    KernelParent,
+    Run,
+    Team,
+)
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.campaign_spending import spent_by_configuration
 from tests.campaigns import new_campaign, tuned
@@ -156,11 +165,14 @@ def follow(stage: World, faults: Sequence[str], planned: NewCampaign) -> Course:
 def outcome(campaign: Campaign) -> dict[tuple[str, str, int], Any]:
     """Return what was found, by problem, configuration and seed: the winner, its settled figures, what it cost.
 
-    Device time is that of the search alone: which run of a problem measures its seeds depends on who begins first.
+    The first measurements of seeds are left out of the device time: which run of a problem makes them depends on who
+    begins first.
     """
     names = {one.pk: one.name for one in campaign.configurations.all()}
-    searched = Evaluation.objects.filter(first_of__run__campaign_cell__campaign=campaign)
-    own = searched.exclude(kernel__author_kind=AuthorKind.SEED).order_by().values("kernel__run")
+    searched = Evaluation.objects.filter(
+        kernel__run__campaign_cell__campaign=campaign, purpose=EvaluationPurpose.SEARCH
+    )
+    own = searched.exclude(first_of__author_kind=AuthorKind.SEED).order_by().values("kernel__run")
     used = own.annotate(used=Sum("device_s")).values_list("kernel__run", "used")
     device_s = {run: round(seconds, 6) for run, seconds in used}
     return {

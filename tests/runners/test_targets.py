@@ -57,7 +57,7 @@ def test_roofline_of_mi300x_is_the_published_speed_of_light(
 @pytest.mark.parametrize(
     ("work", "expected"),
     [
-        # A product of float32 is bound by its own units, and three products of bfloat16 nearly make it up.
+        # A product of float32 is bound by its own units, and three products of bfloat16 add up to nearly the same.
         (Work({"float32": 2 * 4096.0**3}, 3 * 4 * 4096.0**2), True),
         (Work({"bfloat16": 2 * 4096.0**3}, 3 * 2 * 4096.0**2), False),
         # Memory binds a product with a vector, whatever computes it.
@@ -66,11 +66,9 @@ def test_roofline_of_mi300x_is_the_published_speed_of_light(
         (None, False),
     ],
 )
-def test_faster_units_can_outrun_the_roofline_of_a_product_that_they_can_make_up(
-    work: Work, expected: bool
-) -> None:
-    assert target("sm_90").can_outrun_roofline(work) is expected
-    assert not target("cpu").can_outrun_roofline(work)
+def test_units_of_a_lower_precision_can_beat_the_roofline_of_a_product(work: Work, expected: bool) -> None:
+    assert target("sm_90").can_beat_roofline(work) is expected
+    assert not target("cpu").can_beat_roofline(work)
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.key)
