@@ -279,6 +279,13 @@ class Problem(ABC):
         serves."""
         return False
 
+    def in_full_precision(self, inputs: CallInputs) -> list[torch.Tensor] | None:
+        """Return the reference's result with TF32 switched off, or None if that says nothing for this format.
+
+        Asked where `expects_own_result` and an output is not within the tolerance of that result.
+        """
+        return None
+
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the reference in its own precision loses against `expected`, by output; None if unknown.
 

@@ -228,6 +228,16 @@ class KernelBenchProblem(Problem):
         """Return whether float64 did not serve for the inputs of the last `expected`."""
         return self._expects_own
 
+    def in_full_precision(self, inputs: CallInputs) -> list[torch.Tensor] | None:
+        """Run the prepared model with TF32 switched off. None if the device's memory does not suffice."""
+        from runners.problems.precision import without_tf32
+
+        try:
+            with without_tf32():
+                return self.reference(inputs)
+        except RuntimeError:
+            return None
+
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the model in its own precision loses against float64, which `expected` has found already.
 

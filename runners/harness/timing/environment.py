@@ -33,7 +33,7 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # has the baseline's source.
 # 2.11: where float64 does not serve, later contents of a case are compared with the reference's own result at once;
 # a difference with a wide interval needs more sessions, whatever its size.
-HARNESS_VERSION = "2.11"
+HARNESS_VERSION = "2.12"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

@@ -1,0 +1,121 @@
+"""Test that kernels in full precision are right where the reference itself computes in TF32."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import pytest
+import torch
+
+from runners.candidate.tensors import HostArena, tensor_at
+from runners.harness.oracle.oracle import Oracle
+from runners.problems import load
+from runners.problems.base import Purpose
+from runners.problems.precision import as_close, excess, without_tf32
+from runners.problems.tolerance import Tolerance
+from runners.wire import to_plain
+
+TOLERANCE = Tolerance(1e-4, 1e-4)
+# A CPU knows no TF32, so this reference cuts its factors off itself, unless TF32 is switched off.
+REFERENCE = """
+import torch
+def cut(x):
+    in_tf32 = x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32) if in_tf32 else x
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return cut(x) * 2
+def get_inputs():
+    return [torch.randn(64, 128)]
+def get_init_inputs():
+    return []
+"""
+TF32, BFLOAT16 = 13, 16
+
+
+def cut(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return float32 values with their last bits cut off."""
+    return (values.view(torch.int32) & -(1 << bits)).view(torch.float32)
+
+
+def rounded(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return float32 values with their last bits rounded off."""
+    return cut((values.view(torch.int32) + (1 << (bits - 1))).view(torch.float32), bits)
+
+
+def factors() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the factors of a matrix product, 64 × 256 and 256 × 64."""
+    drawn = torch.Generator().manual_seed(3)
+    return torch.randn(64, 256, generator=drawn), torch.randn(256, 64, generator=drawn)
+
+
+def is_close(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor) -> bool:
+    return as_close([output], [own], [exact], [TOLERANCE]) is not None
+
+
+def test_products_in_full_precision_and_in_tf32_are_as_close_and_those_in_bfloat16_are_not() -> None:
+    a, b = (factor / 8 for factor in factors())
+    exact, own = a @ b, rounded(a, TF32) @ rounded(b, TF32)
+    assert excess(own, exact, TOLERANCE) > 1, "the reference itself is beyond the published tolerance"
+    assert is_close(exact, own, exact)
+    assert is_close((a.double() @ b.double()).float(), own, exact)
+    assert is_close(cut(a, TF32) @ cut(b, TF32), own, exact)
+    assert not is_close(rounded(a, BFLOAT16) @ rounded(b, BFLOAT16), own, exact)
+
+
+def test_one_element_or_the_whole_output_may_not_be_off_by_more() -> None:
+    a, b = (factor / 8 for factor in factors())
+    exact, own = a @ b, rounded(a, TF32) @ rounded(b, TF32)
+    one = exact.clone()
+    one[5, 7] += 6 * excess(own, exact, TOLERANCE) * (TOLERANCE.atol + TOLERANCE.rtol * exact[5, 7].abs())
+    assert not is_close(one, own, exact)
+    all_of_them = exact + 1e-3 * 1.5 * exact.square().mean().sqrt()
+    assert excess(all_of_them, exact, TOLERANCE) < 5 * excess(own, exact, TOLERANCE)
+    assert is_close(all_of_them.lerp(exact, 0.5), own, exact)
+    assert not is_close(all_of_them, own, exact)
+
+
+def test_a_reference_that_is_exact_or_ill_conditioned_permits_nothing_more() -> None:
+    exact = torch.linspace(-1, 1, 4096).reshape(64, 64)
+    assert not is_close(exact + 1e-3, exact, exact)
+    assert is_close(exact + 1e-4, exact + 0.1, exact) and not is_close(exact + 1e-3, exact + 0.1, exact)
+    assert not is_close(torch.full_like(exact, torch.nan), exact + 2e-4, exact)
+    assert not is_close(exact[:32], exact + 2e-4, exact)
+
+
+def test_tf32_is_off_inside_the_block_only() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    with pytest.raises(ZeroDivisionError), without_tf32():
+        assert not torch.backends.cuda.matmul.allow_tf32 and not torch.backends.cudnn.allow_tf32
+        raise ZeroDivisionError
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_oracle_accepts_a_kernel_in_full_precision_where_the_reference_is_in_tf32(
+    tmp_path: Path, timed: bool
+) -> None:
+    path = tmp_path / "1_Tf32.py"
+    path.write_text(REFERENCE)
+    arena = HostArena(mmap.mmap(-1, 1 << 20))
+    oracle = Oracle(arena)
+    oracle.answer({"op": "open", "bundle": to_plain(load(path))})
+    (case,) = oracle._problem.cases("cpu", Purpose.TEST)
+    made = oracle.answer(
+        {"op": "inputs", "offset": 0, "case": to_plain(case), "distribution": "published", "first": 1, "seeds": [7]}
+    )
+    (spec,) = made["outputs"]
+    spec = {**spec, "offset": -(-made["end"] // 256) * 256}
+    (x,) = oracle._restored(1).values.values()
+
+    def complaint(output: torch.Tensor) -> str | None:
+        tensor_at(arena, spec, spec["offset"]).copy_(output)
+        error: str | None = oracle.answer({"op": "judge", "content": 1, "outputs": [spec], "timed": timed})["error"]
+        return error
+
+    assert complaint(cut(x, TF32) * 2) is None, "the reference's own result"
+    assert complaint(x * 2) is None, "full precision"
+    assert complaint(rounded(x, TF32) * 2) is None, "TF32, rounded otherwise"
+    assert "elements wrong" in (complaint(cut(x, BFLOAT16) * 2) or "")
+    assert "elements wrong" in (complaint(x * 2.1) or "")
