@@ -37,9 +37,11 @@ from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from triton.backends.compiler import GPUTarget
+from triton.compiler import CompiledKernel
 from triton.errors import TritonError
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, MockTensor
 
 # Each variant is a compilation, and an autotuner may list hundreds of configurations.
@@ -104,20 +106,29 @@ class AbsentDevice:
 
 
 class Recorder:
-    """Compile and record every launch instead of running it."""
+    """Compile and record every launch instead of running it.
 
-    def __init__(self) -> None:
+    `most_shared` are the bytes of shared memory that a program may have on the device.
+    """
+
+    def __init__(self, most_shared: int) -> None:
+        self._most_shared = most_shared
         self.variants: dict[str, dict[str, Any]] = {}
         self.extensions: list[dict[str, Any]] = []
         self._compile = JITFunction.run
 
     def launch(self, function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """Compile a launch for the target; the same variant is recorded once."""
+        """Compile a launch for the target; the same variant is recorded once.
+
+        Raises OutOfResources, as Triton does at the launch, if the kernel needs more shared memory than there is.
+        """
         mocked = [mock(arg) for arg in args]
         kernel = self._compile(function, *mocked, grid=grid, warmup=True, **{k: mock(v) for k, v in kwargs.items()})
         kernel = kernel.result() if hasattr(kernel, "result") else kernel
         if kernel is not None:
             self._record(kernel, kwargs, programs_of(function, args, grid, kwargs))
+            if kernel.metadata.shared > self._most_shared:
+                raise OutOfResources(kernel.metadata.shared, self._most_shared, "shared memory")
         return kernel
 
     def _record(self, kernel: Any, kwargs: dict[str, Any], programs: int) -> None:
@@ -128,11 +139,19 @@ class Recorder:
             variant["programs"] = max(variant["programs"], programs)
 
     def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
-        """Compile the first few configurations, since only the device can say which is fastest."""
+        """Compile the first few configurations, since only the device can say which is fastest.
+
+        The tuner passes over those that need more shared memory than there is. Raises OutOfResources if all do.
+        """
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        result = None
+        result, refused = None, []
         for config in tuner.configs[:MOST_CONFIGS]:
-            result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+            try:
+                result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+            except OutOfResources as failure:
+                refused.append(failure)
+        if len(refused) == len(tuner.configs):
+            raise refused[-1]
         return result
 
     def noting(self, compiles: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,13 +278,16 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     setattr(torch.nn.Module, "_apply", apply)  # noqa: B010 - not its type, on purpose
     backend, arch, wavefront = spec["target"]
     driver.set_active(AbsentDevice(GPUTarget(backend, arch, wavefront)))
-    recorder = Recorder()
+    recorder = Recorder(spec["device"]["shared_memory_per_block_optin"])
     # A candidate that asks whether an address is aligned is told that it is.
     warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
     # This torch may be one for CPUs, and its layers tell the user so.
     warnings.filterwarnings("ignore", module=r"torch\.")
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
+    # A candidate may keep what a launch returns and launch that the next time, which is faster.
+    setattr(CompiledKernel, "run", launch_again)  # noqa: B010 - not its type, on purpose
+    setattr(CompiledKernel, "__getitem__", lambda *_: launch_again)  # noqa: B010 - likewise
     for name in ("load_inline", "load"):
         setattr(cpp_extension, name, recorder.noting(getattr(cpp_extension, name)))
     # Fake tensors on "cuda" initialise the device, which is not there.
@@ -298,6 +320,10 @@ def call(module: Any, arguments: tuple[list[Any], list[Any]]) -> None:
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), PretendedDevice():
         entry = entry_of(module, on_device(init))
         entry(*on_device(values))
+
+
+def launch_again(*_: Any, **__: Any) -> None:
+    """Stand for launching a compiled kernel, which was recorded when it was compiled."""
 
 
 def uncompiled(function: Any = None, **_: Any) -> Any:

@@ -88,9 +88,12 @@ def problem() -> Problem:
     return open_bundle(ProblemBundle("scaled", "kernelbench", "scaled.py", {"scaled.py": REFERENCE}))
 
 
+def candidate(body: str, before: str = "pass") -> str:
+    return CANDIDATE.replace("{body}", body).replace("{before}", before)
+
+
 def report_of(body: str = BODY, before: str = "pass", key: str = "sm_90") -> BuildReport:
-    text = CANDIDATE.replace("{body}", body).replace("{before}", before)
-    return build(Source(Language.TRITON, text), target(key), problem())
+    return build(Source(Language.TRITON, candidate(body, before)), target(key), problem())
 
 
 @pytest.mark.parametrize("key", ["sm_90", "gfx942"])
@@ -124,11 +127,55 @@ def test_host_code_that_needs_the_device_ends_the_build_early_and_is_no_failure(
     assert "ended early" in report.log and said in report.log
 
 
+# Each stage keeps 64 KiB of operands in shared memory, of which an H100 has 227 KiB for a program.
+STAGED = """rows, inner = tl.arange(0, 64), tl.arange(0, 128)
+    total = tl.zeros((64, 64), tl.float32)
+    for start in tl.range(0, WIDTH * 16, 128, num_stages=STAGES):
+        a = tl.load(x + rows[:, None] * WIDTH + inner[None, :] + start).to(tl.float16)
+        b = tl.load(x + inner[:, None] + rows[None, :] * WIDTH + start).to(tl.float16)
+        total = tl.dot(a, b, total)
+    tl.store(out + rows[:, None] * 64 + rows[None, :], total)"""
+TUNED = "@triton.autotune([triton.Config({'STAGES': stages}) for stages in ({stages})], key=[])\n@triton.jit"
+
+
+def staged(stages: str) -> str:
+    """Return a candidate whose configurations have so many stages, and one without a tuner for a single number."""
+    text = candidate(STAGED)
+    if "," not in stages:
+        return text.replace("STAGES", stages)
+    text = text.replace("WIDTH: tl.constexpr", "WIDTH: tl.constexpr, STAGES: tl.constexpr")
+    return text.replace("@triton.jit", TUNED.replace("{stages}", stages))
+
+
+def test_a_kernel_that_needs_more_shared_memory_than_the_device_has_is_refused() -> None:
+    found = build(Source(Language.TRITON, staged("10")), target("sm_90"), problem())
+    assert not found.ok and "out of resource: shared memory, Required: " in found.log
+    assert "Hardware limit: 232448" in found.log and 'File "kernel.py"' in found.log
+
+
+@pytest.mark.parametrize(("stages", "too_large"), [("10, 2", [False, True]), ("10, 11", [True])])
+def test_a_tuner_passes_over_configurations_that_need_too_much_shared_memory(
+    stages: str, too_large: list[bool]
+) -> None:
+    found = build(Source(Language.TRITON, staged(stages)), target("sm_90"), problem())
+    assert found.ok == (False in too_large), found.log
+    assert sorted({kernel.lds_bytes > 232448 for kernel in found.kernels}) == too_large
+
+
+def test_a_compiled_kernel_that_is_launched_again_is_recorded_once() -> None:
+    again = (
+        "kernel = scaled[(4,)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"
+        "        kernel[(4, 1, 1)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"
+        "        kernel.run(4, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x)"
+    )
+    found = report_of(before=again)
+    assert found.ok and not found.log and [kernel.name for kernel in found.kernels] == ["scaled"]
+
+
 def test_inputs_that_need_packages_of_the_device_are_no_failure_of_the_candidate() -> None:
     text = REFERENCE.replace("import torch\n", "import torch\nimport a_library_of_the_device\n", 1)
     made = open_bundle(ProblemBundle("scaled", "kernelbench", "scaled.py", {"scaled.py": text}))
-    candidate = CANDIDATE.replace("{body}", BODY).replace("{before}", "pass")
-    report = build(Source(Language.TRITON, candidate), target("sm_90"), made)
+    report = build(Source(Language.TRITON, candidate(BODY)), target("sm_90"), made)
     assert report.ok and "a_library_of_the_device" in report.log
 
 
