@@ -19,6 +19,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from optimizer.models import Job, JobState
+from optimizer.models.choices import OPEN_JOB_STATES
 from optimizer.models.runner import LOST_AFTER
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
@@ -164,9 +165,7 @@ def refuse(job_id: int, fence: int, error: str) -> bool:
 
 def fail(job_id: int, fence: int, error: str) -> bool:
     """End a job whose attempts are used up, under that token (its lease expired, or it was returned)."""
-    used_up = Job.objects.filter(
-        pk=job_id, fence=fence, state__in=[JobState.RUNNING, JobState.QUEUED], attempts__gte=MAX_ATTEMPTS
-    )
+    used_up = Job.objects.filter(pk=job_id, fence=fence, state__in=OPEN_JOB_STATES, attempts__gte=MAX_ATTEMPTS)
     return used_up.update(error=error[:4000], **_ended(JobState.FAILED_INFRA)) == 1
 
 
@@ -196,16 +195,14 @@ def store_notes(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -
 
 def used_up() -> list[tuple[int, int]]:
     """Return (id, token) of jobs whose last allowed attempt lost its lease."""
-    lost = Job.objects.filter(
-        state__in=[JobState.RUNNING, JobState.QUEUED], attempts__gte=MAX_ATTEMPTS, cancel_requested=False
-    )
+    lost = Job.objects.filter(state__in=OPEN_JOB_STATES, attempts__gte=MAX_ATTEMPTS, cancel_requested=False)
     return list(lost.filter(lease_until__lt=Now()).values_list("pk", "fence"))
 
 
 def claimable_queues() -> list[tuple[str, str]]:
     """Return (dispatcher, queue) of all jobs that could be claimed now."""
     claimable = Job.objects.filter(
-        state__in=[JobState.QUEUED, JobState.RUNNING],
+        state__in=OPEN_JOB_STATES,
         attempts__lt=MAX_ATTEMPTS,
         cancel_requested=False,
         # Queued jobs in their pause and running jobs with a live lease are not claimable.

@@ -31,6 +31,7 @@ from optimizer.models import (
     Run,
     ToolCall,
 )
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.outcomes import UNCOUNTED
 from optimizer.runs import best, budget
 from optimizer.runs.ahead import do_cancel_ahead, do_finish_ahead
@@ -174,7 +175,7 @@ def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
     cancelled = Evaluation.objects.filter(
         Q(job__state=JobState.CANCELLED) | Q(job=None),
         kernel__run=run,
-        state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING],
+        state__in=OPEN_EVALUATION_STATES,
         # A duplicate has no job of its own: it ends together with the evaluation that it waits for.
     ).exclude(kernel__meta__has_key="twin_of")
     for evaluation in cancelled.select_related("kernel"):

@@ -12,7 +12,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Func, IntegerField, Sum
 from django.utils import timezone
 
-from optimizer.models import EvaluationState, Kernel, Run, RunState, User
+from optimizer.models import Kernel, Run, RunState, User
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 
 # Runs that have not ended, of those that the person started.
 MOST_LIVE_RUNS = 300
@@ -22,7 +23,6 @@ MOST_WAITING_KERNELS = 500
 MOST_KERNELS_A_DAY = 10_000
 MOST_BYTES_A_DAY = 256 << 20
 _ENDED = [state for state in RunState if state.is_terminal]
-_WAITING = [EvaluationState.QUEUED, EvaluationState.RUNNING]
 
 
 def check_room_for_run(user: User | None) -> None:
@@ -44,7 +44,10 @@ def check_room_for_kernel(user: User | None, source_bytes: int = 0, *, measured:
         return
     lock_person(user)
     mine = Kernel.objects.filter(author=user)
-    if measured and (waiting := mine.filter(evaluation__state__in=_WAITING).count()) >= MOST_WAITING_KERNELS:
+    if (
+        measured
+        and (waiting := mine.filter(evaluation__state__in=OPEN_EVALUATION_STATES).count()) >= MOST_WAITING_KERNELS
+    ):
         raise ValidationError(f"{waiting} of your kernels wait for their evaluation. Read their verdicts first.")
     today = mine.filter(created_at__gt=timezone.now() - timedelta(days=1))
     if today.count() >= MOST_KERNELS_A_DAY:

@@ -9,7 +9,8 @@ from django.db import transaction
 
 from optimizer.access import may
 from optimizer.actions.audit import log_action
-from optimizer.models import AuditAction, Evaluation, EvaluationPurpose, EvaluationState, Kernel, Run, User
+from optimizer.models import AuditAction, Evaluation, EvaluationPurpose, Kernel, Run, User
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.leaderboard import Leader
 from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
@@ -53,8 +54,9 @@ def _operated(user: User, leaders: Sequence[Leader]) -> Iterator[Kernel]:
 
 def _retime(run: Run, kernel: Kernel) -> bool:
     """Queue the timing of a kernel of a locked run, and return False where one is open already."""
-    open_states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
-    if Evaluation.objects.filter(kernel=kernel, purpose=EvaluationPurpose.RANKING, state__in=open_states).exists():
+    if Evaluation.objects.filter(
+        kernel=kernel, purpose=EvaluationPurpose.RANKING, state__in=OPEN_EVALUATION_STATES
+    ).exists():
         return False
     dispatch_again(run, kernel, EvaluationPurpose.RANKING, Baseline(run.baseline))
     return True

@@ -38,8 +38,8 @@ from optimizer.enqueue import enqueue_call, enqueue_run
 from optimizer.events.payloads import ToolCalled, ToolEnded
 from optimizer.events.record import record
 from optimizer.llm.port import RequestedTool
-from optimizer.models import CallState, CallTurn, Job, JobState, LlmCall, Run, ToolCall, ToolState, User
-from optimizer.models.choices import OPEN_CALL_STATES, OPEN_TOOL_STATES
+from optimizer.models import CallState, CallTurn, Job, LlmCall, Run, ToolCall, ToolState, User
+from optimizer.models.choices import OPEN_CALL_STATES, OPEN_JOB_STATES, OPEN_TOOL_STATES
 from optimizer.queries.prediction import prediction_of_build
 from optimizer.runs.evaluation import device_s
 from optimizer.runs.history import told_history_of
@@ -148,7 +148,7 @@ def _predicted(run: Run, call: ToolCall, tool: Tool, result: JobResult) -> str:
 def do_cancel_tool_calls(run: Run) -> None:
     """Cancel the open tool calls of a run and ask their runners to stop. Call under the run's lock."""
     found = list(open_tool_calls(run).select_related("turn__call"))
-    queue.cancel(Job.objects.filter(tool_call__in=found, state__in=[JobState.QUEUED, JobState.RUNNING]))
+    queue.cancel(Job.objects.filter(tool_call__in=found, state__in=OPEN_JOB_STATES))
     for call in found:
         do_cancel_tool_call(run, call)
 

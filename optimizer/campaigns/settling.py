@@ -19,10 +19,10 @@ from optimizer.models import (
     CampaignCell,
     CampaignTiming,
     EvaluationPurpose,
-    EvaluationState,
     Kernel,
     Run,
 )
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.campaign_spending import settling_evaluations
 from optimizer.queries.campaign_steps import is_own
 from optimizer.queries.campaign_timings import problems_to_repeat
@@ -30,8 +30,6 @@ from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
 from runners.dispatch.spool import SpoolDispatcher
 from runners.job import Baseline
-
-_OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
 def plan(campaign: Campaign) -> None:
@@ -90,7 +88,7 @@ def _queue(timings: Iterable[CampaignTiming], worker: str = "") -> None:
 
 def open_timings(campaign: Campaign) -> QuerySet[CampaignTiming]:
     """Return the timings that have been queued and have not ended."""
-    return campaign.timings.filter(evaluation__state__in=_OPEN)
+    return campaign.timings.filter(evaluation__state__in=OPEN_EVALUATION_STATES)
 
 
 def _worker_of(campaign: Campaign, problem: int) -> str | None:

@@ -25,6 +25,7 @@ from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.shared_seeds import take_over_seeds
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.budgets import budget_lines
 from optimizer.queries.jobs import jobs_of
 from optimizer.queries.memory import shortage_of
@@ -203,8 +204,7 @@ def _is_open(run: Run) -> bool:
 
 
 def _open_evaluations(run: Run) -> bool:
-    states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
-    return Evaluation.objects.filter(kernel__run=run, state__in=states).exists()
+    return Evaluation.objects.filter(kernel__run=run, state__in=OPEN_EVALUATION_STATES).exists()
 
 
 def _note_absent_runner(run: Run) -> None:

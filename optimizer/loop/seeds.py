@@ -9,7 +9,8 @@ from __future__ import annotations
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.loop.shared_seeds import begin_or_wait
-from optimizer.models import AuthorKind, EvaluationState, Kernel, Run
+from optimizer.models import AuthorKind, Kernel, Run
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.earlier_runs import of_the_same_kind, on_the_same_problem
 from optimizer.runs.history import problem_of
 from optimizer.runs.kernels import add_kernel
@@ -45,8 +46,7 @@ def add_seeds(run: Run) -> None:
 
 def seeds_are_open(run: Run) -> bool:
     """Return True while a seed is not measured, as strategies decide only on measured seeds."""
-    open_states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
-    return run.kernels.filter(author_kind=AuthorKind.SEED, evaluation__state__in=open_states).exists()
+    return run.kernels.filter(author_kind=AuthorKind.SEED, evaluation__state__in=OPEN_EVALUATION_STATES).exists()
 
 
 def _add_best_of_earlier_runs(run: Run) -> None:

@@ -50,6 +50,10 @@ class EvaluationState(models.TextChoices):
         return {"running": "live", "reported": "warn"}.get(self.value, "muted")
 
 
+# Reported evaluations have an outcome already, though a measurement may follow.
+OPEN_EVALUATION_STATES = [EvaluationState.QUEUED, EvaluationState.RUNNING]
+
+
 class EvaluationPurpose(models.TextChoices):
     """List what evaluations are for. Only those of the search itself say which kernel leads a run."""
 
@@ -122,6 +126,9 @@ class JobState(models.TextChoices):
     def tone(self) -> str:
         """Return the colour token of the state."""
         return _JOB_TONES[self]
+
+
+OPEN_JOB_STATES = [state for state in JobState if not state.is_terminal]
 
 
 class CallState(models.TextChoices):

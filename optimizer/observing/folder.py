@@ -18,6 +18,7 @@ from django.core.exceptions import ValidationError
 
 from optimizer.actions.submission import Submission, do_submit
 from optimizer.models import EvaluationState, Kernel, Run, User
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.runs.history import problem_of
 from runners import wire
 from runners.job import JobResult, Source
@@ -33,7 +34,6 @@ VERDICTS = "verdicts"
 RESTED_S = 1.0
 # Names are part of keys, which are limited.
 MAX_NAME = 80
-OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
 @dataclass
@@ -107,7 +107,7 @@ class ObservedFolder:
         for path in kernel_files(self.folder):
             kernel = self._newest_of(path.name)
             evaluation = getattr(kernel, "evaluation", None)
-            if kernel is None or evaluation is None or evaluation.state in OPEN:
+            if kernel is None or evaluation is None or evaluation.state in OPEN_EVALUATION_STATES:
                 continue
             result = evaluation.as_readable_result()
             told = f"#{kernel.number} {evaluation.get_state_display().lower()}"

@@ -24,6 +24,7 @@ from optimizer.models import (
     Runner,
     RunState,
 )
+from optimizer.models.choices import OPEN_JOB_STATES
 
 PREFIX = "kernelsci_"
 Rows = Iterable[tuple[Any, ...]]
@@ -63,7 +64,7 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> Metr
 
 def _depth() -> Rows:
     # `order_by()` removes the model's default order, whose columns would otherwise split the groups.
-    rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING])
+    rows = Job.objects.filter(state__in=OPEN_JOB_STATES)
     return rows.order_by().values_list("queue", "state").annotate(n=Count("pk"))
 
 

@@ -9,7 +9,8 @@ from optimizer import queue
 from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import AheadFinished, RunNoted
 from optimizer.events.record import record
-from optimizer.models import AheadBatch, Job, JobState, Run
+from optimizer.models import AheadBatch, Job, Run
+from optimizer.models.choices import OPEN_JOB_STATES
 from optimizer.queries.compiled_ahead import CANCELLED
 from optimizer.runs.dispatch import store_job
 from optimizer.search.compiled import CompileAhead
@@ -63,7 +64,7 @@ def do_finish_ahead(run: Run, batch: AheadBatch, result: JobResult) -> None:
 def do_cancel_ahead(run: Run) -> None:
     """Cancel the run's open batches and ask their runners to stop."""
     for batch in open_batches(run):
-        queue.cancel(Job.objects.filter(ahead_batch=batch, state__in=[JobState.QUEUED, JobState.RUNNING]))
+        queue.cancel(Job.objects.filter(ahead_batch=batch, state__in=OPEN_JOB_STATES))
         batch.mark_finished([], CANCELLED)
 
 

@@ -15,7 +15,8 @@ from django.db.models import QuerySet
 
 from optimizer.events.payloads import BudgetWarned
 from optimizer.events.record import record
-from optimizer.models import Evaluation, EvaluationState, Run
+from optimizer.models import Evaluation, Run
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.budgets import LABELS, WARN_AT_PERCENT, budget_lines
 from optimizer.queries.device_time import device_time_of
 from optimizer.queries.outcomes import SEARCHED
@@ -39,8 +40,7 @@ def exhausted(run: Run) -> str | None:
 
 def counted_open(run: Run) -> int:
     """Count the open evaluations that will count against the budget."""
-    waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
-    return Evaluation.objects.filter(SEARCHED, first_of__run=run, state__in=waiting).count()
+    return Evaluation.objects.filter(SEARCHED, first_of__run=run, state__in=OPEN_EVALUATION_STATES).count()
 
 
 def evaluations_left(run: Run) -> int | None:
@@ -89,8 +89,9 @@ def open_on_device(run: Run) -> QuerySet[Evaluation]:
 
     A build does not, and neither does a kernel that takes over the result of another.
     """
-    waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
-    found = Evaluation.objects.filter(kernel__run=run, state__in=waiting).exclude(effort=Effort.BUILD.value)
+    found = Evaluation.objects.filter(kernel__run=run, state__in=OPEN_EVALUATION_STATES).exclude(
+        effort=Effort.BUILD.value
+    )
     return found.filter(copied_from=None).exclude(kernel__meta__has_key="twin_of")
 
 

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.runner import do_drain_runner, do_undrain_runner
 from optimizer.models import Job, JobState, Run, Runner, Target, User
+from optimizer.models.choices import OPEN_JOB_STATES
 from optimizer.queries.runners import ceilings_of, history_of, log_tail
 from optimizer.queries.timing import noise_floor_from, noise_text, noise_warning
 from optimizer.views.signed_in import user_of
@@ -147,7 +148,7 @@ def _add_noise(runner: Runner) -> None:
 
 def _queues(listed: list[Runner]) -> list[QueueNow]:
     now = timezone.now()
-    rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING]).values("queue").order_by("queue")
+    rows = Job.objects.filter(state__in=OPEN_JOB_STATES).values("queue").order_by("queue")
     counted = rows.annotate(
         waiting=Count("pk", filter=Q(state=JobState.QUEUED)),
         running=Count("pk", filter=Q(state=JobState.RUNNING)),
