@@ -2,14 +2,15 @@
 
 All runs of a campaign on one problem begin with the same seeds, against the same baseline and for the same time, so
 one of them measures a seed and the others take over the outcome. A run looks at the rows of others and changes its
-own alone, under its own lock, so that no run waits for another's lock. Two runs that begin at the same moment may
-both measure a seed.
+own alone, under its own lock. Runs that begin at the same moment take turns, so that one of them measures a seed.
 """
 
 from __future__ import annotations
 
+from django.db import connection
+
 from optimizer.events.record import record
-from optimizer.models import Evaluation, EvaluationState, Kernel, Run, RunState
+from optimizer.models import CampaignCell, Evaluation, EvaluationState, Kernel, Run, RunState
 from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.outcomes import waiting_for_another_run
 from optimizer.runs import best
@@ -25,6 +26,7 @@ def begin_or_wait(run: Run, kernel: Kernel) -> Evaluation:
     An evaluation that waits has no job, and names in `copied_from` the one for which it waits. Call under the run's
     lock.
     """
+    _wait_for_turn(run)
     original = _measured_elsewhere(run, kernel)
     if original is None:
         return begin_evaluation(run, kernel)
@@ -51,6 +53,16 @@ def take_over_seeds(run: Run) -> None:
             begin_or_wait(run, evaluation.kernel)
     if rows:
         best.update_best(run)
+
+
+def _wait_for_turn(run: Run) -> None:
+    """Keep other runs of the campaign on this problem from looking for seeds until the end of this transaction.
+
+    They hold only their own runs' locks while they wait, and none of these is needed here.
+    """
+    for campaign in CampaignCell.objects.filter(run=run).values_list("campaign_id", flat=True):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [campaign, run.problem_version_id])
 
 
 def _take_over(run: Run, evaluation: Evaluation, original: Evaluation) -> None:
