@@ -39,6 +39,19 @@ RENAMED = {
 PINNED, ON_DEVICE, FILE_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 # CUDA_ERROR_OUT_OF_MEMORY and hipErrorOutOfMemory.
 OUT_OF_MEMORY = 2
+# What kernels do wrong: the CUDA_ERROR_… numbers of cuda.h, of which HIP has those that AMD's devices report. A driver
+# states them at a later call, whose name says nothing about them.
+FAULTS = {
+    700: "a kernel accessed an illegal address",
+    702: "a kernel took too long",
+    714: "a kernel corrupted its stack or the stack grew too large",
+    715: "a kernel executed an illegal instruction; on Hopper, a copy by a tensor map is one too if its innermost "
+    "coordinate is not a multiple of 16 bytes",
+    716: "a kernel accessed an address that is not aligned as the instruction needs it",
+    717: "a kernel accessed an address outside the instruction's address space",
+    718: "a kernel's program counter is invalid",
+    719: "a kernel failed on the device, for example by an access beyond its shared memory",
+}
 # CU_STREAM_NON_BLOCKING and CU_STREAM_CAPTURE_MODE_RELAXED.
 NON_BLOCKING, RELAXED = 1, 2
 
@@ -108,7 +121,8 @@ class Driver:
         if code == OUT_OF_MEMORY:
             raise OutOfMemoryError(f"{self._prefix}{name}: out of device memory")
         if code:
-            raise DriverError(f"{self._prefix}{name} failed with error {code}")
+            fault = f": {FAULTS[code]}" if code in FAULTS else ""
+            raise DriverError(f"{self._prefix}{name} failed with error {code}{fault}")
 
     def function(self, name: str) -> Any:
         """Return a driver function by its name without prefix; it returns an error number."""
