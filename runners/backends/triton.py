@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -44,6 +45,9 @@ RECORD_MEMORY_BYTES = 6 << 30
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
 # CUDA's limit of a grid's first extent; HIP's is lower.
 MOST_PROGRAMS = 2**31 - 1
+# Triton's passes print these to the standard error; the last of them says only that there were some.
+DIAGNOSTIC = re.compile(r"^\S*/kernel\.py:(\d+:\d+: error: (?!Failures have been detected).*)$", re.MULTILINE)
+MOST_DIAGNOSTICS, MOST_DIAGNOSTIC = 3, 1000
 ANSWER_BYTES = 64 << 20
 # What follows is why; the module may be right, and only need a device.
 UNFINISHED = "The static build ended early; the remaining kernels are compiled on the device"
@@ -181,7 +185,7 @@ def _answer(process: Sandboxed, out: Path) -> dict[str, Any] | None:
 
 
 def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], seconds: float, log: str) -> BuildReport:
-    error = capped(str(answer.get("error") or ""), MOST_ERROR)
+    error = capped(with_diagnostics(str(answer.get("error") or ""), log), MOST_ERROR)
     variants = [variant for variant in answer["variants"] if isinstance(variant, dict)][:MOST_VARIANTS]
     simulate = simulator(request) if wanted.vendor == "amd" else None
     kernels = [_resources(variant, simulate) for variant in variants]
@@ -202,6 +206,15 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
     hexdigest = hashlib.sha256(json.dumps(variants).encode()).hexdigest()
     kernels, assembly = [*kernels, *found.kernels][:MOST_VARIANTS], {**assembly, **found.assembly}
     return BuildReport(not error, seconds, False, error or log, None if error else hexdigest, kernels, assembly)
+
+
+def with_diagnostics(error: str, log: str) -> str:
+    """Return an error with what the compiler printed about the candidate's lines, which its exception does not tell.
+
+    A failed pass is nothing but `PassManager::run failed` there.
+    """
+    found = list(dict.fromkeys(DIAGNOSTIC.findall(log)))[:MOST_DIAGNOSTICS] if error else []
+    return "\n".join([error.rstrip(), *(capped(f"kernel.py:{line}", MOST_DIAGNOSTIC) for line in found)])
 
 
 def _resources(variant: dict[str, Any], simulate: Simulator | None) -> KernelResources:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runners.backends import BuildRequest, backend_for
+from runners.backends.triton import with_diagnostics
 from runners.harness.building.sample_arguments import samples_of
 from runners.job import BuildReport, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
@@ -127,6 +128,22 @@ def test_host_code_that_needs_the_device_ends_the_build_early_and_is_no_failure(
     assert "ended early" in report.log and said in report.log
 
 
+def test_what_a_failed_pass_printed_of_the_candidates_lines_is_part_of_the_error() -> None:
+    error = "RuntimeError: PassManager::run failed\n"
+    pass_said = "'ttng.async_tma_copy_global_to_local' op must have the same number of elements"
+    log = (
+        f"/tmp/build-x/kernel.py:150:0: error: {pass_said}\nmodule {{\n  %cst = arith.constant\n"
+        f"/tmp/build-x/kernel.py:150:0: error: {pass_said}\n"
+        "/tmp/build-x/kernel.py:150:0: error: Failures have been detected while processing an MLIR pass pipeline\n"
+        "/tmp/build-x/kernel.py:150:0: note: Pipeline failed\n"
+    )
+    assert with_diagnostics(error, log) == f"{error}kernel.py:150:0: error: {pass_said}"
+    assert with_diagnostics("", log) == "" and with_diagnostics("ValueError: no", "all well") == "ValueError: no"
+    assert (
+        len(with_diagnostics(error, "".join(f"/b/kernel.py:{n}:0: error: {'x' * 9000}\n" for n in range(9)))) < 4000
+    )
+
+
 # Each stage keeps 64 KiB of operands in shared memory, of which an H100 has 227 KiB for a program.
 STAGED = """rows, inner = tl.arange(0, 64), tl.arange(0, 128)
     total = tl.zeros((64, 64), tl.float32)
@@ -159,7 +176,7 @@ def test_a_tuner_passes_over_configurations_that_need_too_much_shared_memory(
 ) -> None:
     found = build(Source(Language.TRITON, staged(stages)), target("sm_90"), problem())
     assert found.ok == (False in too_large), found.log
-    assert sorted({kernel.lds_bytes > 232448 for kernel in found.kernels}) == too_large
+    assert sorted({(kernel.lds_bytes or 0) > 232448 for kernel in found.kernels}) == too_large
 
 
 def test_a_compiled_kernel_that_is_launched_again_is_recorded_once() -> None:
