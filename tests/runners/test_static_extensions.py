@@ -220,7 +220,7 @@ def test_texts_and_flags_are_noted_however_they_are_passed(tmp_path: Path, monke
     (tmp_path / "one.cu").write_text("int one;")
     (tmp_path / "one.cpp").write_text("int other;")
     monkeypatch.setattr("runners.backends.triton_record.architectures", lambda flags: [])
-    recorder = Recorder()
+    recorder = Recorder(most_shared=1 << 10)
     recorder.noting(load_inline)("inline", ["int other;"], ["int one;", "int two;"], extra_cuda_cflags=["-O3"])
     files = [str(tmp_path / "one.cpp"), str(tmp_path / "one.cu")]
     recorder.noting(load)("files", files, None, ["-DTILE=4"])
