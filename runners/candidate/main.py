@@ -19,16 +19,20 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import caches
 from .calls import Callee, Caller
 from .channel import Channel, ChannelClosed
+from .driver import DriverError
 from .mapping import mapped
 
 if TYPE_CHECKING:
     from .native import NativeCallee
 
+# Where the code of this program lies.
+OWN = str(Path(__file__).parent)
 # A message must stay far below the channel's limit; the whole text goes to standard error.
 ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
@@ -151,8 +155,16 @@ def packed(channel: Channel, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
-    """Return an exception as a message, with its class's name as `kind`. A text that is too long is printed whole."""
-    text = "".join(traceback.format_exception(error))
+    """Return an exception as a message, with its class's name as `kind`. A text that is too long is printed whole.
+
+    Its text begins at the candidate's own code. A fault of the device has none: it comes to light at a later call.
+    """
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(OWN):
+        found = found.tb_next
+    if found is None and not isinstance(error, DriverError):
+        found = error.__traceback__  # an error of this program, which needs all of it
+    text = "".join(traceback.format_exception(type(error), error, found))
     if len(text) > ERROR_CHARS:
         print(text, file=sys.stderr, flush=True)
     text = text[-ERROR_CHARS:]

@@ -236,6 +236,16 @@ def _without_tokens(text: str) -> str:
     return re.sub(r'(nonce|value|X-CSRFToken)"?[=:] ?"[A-Za-z0-9+/_=-]{16,}"', "", text)
 
 
+def test_charts_of_a_campaign_say_why_they_are_empty_where_their_script_reads_it(
+    client: Client, team: Team, member: User
+) -> None:
+    campaign = make_campaign(team, member, suite=make_suite(["softmax_rows"]))
+    client.force_login(member)
+    page = client.get(f"/campaigns/{campaign.pk}/").content.decode()
+    plots = re.findall(r'<div class="chart-plot"[^>]*>', page)
+    assert len(plots) == 2 and all("data-empty=" in plot for plot in plots)
+
+
 def test_csv_has_one_line_for_each_run_and_no_formula(done: Campaign) -> None:
     rows = list(csv.DictReader(io.StringIO(reports.csv_report(done))))
     assert len(rows) == done.cells.count() == 4

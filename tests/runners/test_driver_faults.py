@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from runners.candidate import main
 from runners.candidate.driver import Driver, DriverError, OutOfMemoryError
 
 
@@ -34,3 +38,39 @@ def test_other_errors_keep_their_number_and_lack_of_memory_is_an_error_of_its_ow
     with pytest.raises(OutOfMemoryError, match="out of device memory"):
         driver().check("MemAlloc", 2)
     driver().check("Init", 0)
+
+
+class Asked:
+    """Represent a caller whose answer is an exception."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self._answer = answer
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        return self._answer()
+
+
+def text_of(answer: Callable[[], Any]) -> str:
+    """Return what is told of an exception, as if this file were one of the program's own."""
+    told: str = main.guarded(Asked(answer), {"nonce": 1})["text"]  # type: ignore[arg-type]
+    return told
+
+
+def test_the_trace_of_an_exception_begins_at_the_candidates_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "OWN", ("/".join(__file__.split("/")[:-1]), main.OWN))
+    scope: dict[str, Any] = {}
+    exec(compile("def custom_kernel():\n    return 1 / 0\n", "/work/kernel.py", "exec"), scope)  # noqa: S102
+    told = text_of(scope["custom_kernel"])
+    assert told.splitlines()[0] == "Traceback (most recent call last):"
+    assert told.splitlines()[1] == '  File "/work/kernel.py", line 2, in custom_kernel'
+    assert "guarded" not in told and told.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_fault_of_the_device_has_no_trace_and_an_error_of_the_program_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(main, "OWN", ("/".join(__file__.split("/")[:-1]), main.OWN))
+    assert text_of(lambda: driver().check("Synchronize", 715)).startswith(
+        "runners.candidate.driver.DriverError: cuSynchronize failed with error 715: a kernel executed an illegal"
+    )
+    assert "in guarded" in text_of(lambda: int("no number"))
