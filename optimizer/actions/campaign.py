@@ -23,6 +23,7 @@ from optimizer.models import (
     CampaignCell,
     CampaignConfiguration,
     CampaignState,
+    Run,
     RunState,
     Suite,
     SuiteEntry,
@@ -31,6 +32,7 @@ from optimizer.models import (
     User,
 )
 from optimizer.models.campaign import CampaignTransitionError
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget
 from optimizer.queries.suites import Subset, UnknownNameError, chosen
@@ -170,7 +172,10 @@ def do_resume_campaign(user: User | None, campaign: Campaign) -> Campaign:
     with transaction.atomic():
         locked = lock_campaign(campaign.pk)
         locked.enter(CampaignState.RUNNING, "Resumed.")
-        for cell in active_cells(locked).filter(is_held=True):
+        held = active_cells(locked).filter(is_held=True)
+        # All at once and in order: resuming may wait for the seeds of other runs, whose rows others may have locked.
+        list(Run.objects.select_for_update(of=("self",)).filter(campaign_cell__in=held).order_by("pk"))
+        for cell in held:
             with suppress(RunTransitionError):
                 do_resume_run(user, cell.run)
             cell.is_held = False
@@ -192,7 +197,7 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
             # One that is stopping already needs nothing more.
             with suppress(RunTransitionError):
                 do_stop_run(user, cell.run)
-        for timing in locked.timings.filter(evaluation__state__in=["queued", "running"]).select_related(
+        for timing in locked.timings.filter(evaluation__state__in=OPEN_EVALUATION_STATES).select_related(
             "evaluation"
         ):
             if timing.evaluation is not None:

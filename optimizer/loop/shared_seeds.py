@@ -58,7 +58,7 @@ def take_over_seeds(run: Run) -> None:
 def _wait_for_turn(run: Run) -> None:
     """Keep other runs of the campaign on this problem from looking for seeds until the end of this transaction.
 
-    They hold only their own runs' locks while they wait, and none of these is needed here.
+    They hold their own runs' locks while they wait, so whoever locks several runs locks them before.
     """
     for campaign in CampaignCell.objects.filter(run=run).values_list("campaign_id", flat=True):
         with connection.cursor() as cursor:

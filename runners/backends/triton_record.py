@@ -127,7 +127,8 @@ class Recorder:
         kernel = kernel.result() if hasattr(kernel, "result") else kernel
         if kernel is not None:
             self._record(kernel, kwargs, programs_of(function, args, grid, kwargs))
-            if kernel.metadata.shared > self._most_shared:
+            # A candidate that only compiles may ask how much the kernel needs.
+            if not warmup and kernel.metadata.shared > self._most_shared:
                 raise OutOfResources(kernel.metadata.shared, self._most_shared, "shared memory")
         return kernel
 
@@ -141,7 +142,8 @@ class Recorder:
     def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
         """Compile the first few configurations, since only the device can say which is fastest.
 
-        The tuner passes over those that need more shared memory than there is. Raises OutOfResources if all do.
+        The tuner passes over those that need more shared memory than there is. Raises OutOfResources if all do, and
+        NotHereError if those that were compiled do and others are left, or a function of the candidate chooses.
         """
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         result, refused = None, []
@@ -150,7 +152,9 @@ class Recorder:
                 result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
             except OutOfResources as failure:
                 refused.append(failure)
-        if len(refused) == len(tuner.configs):
+        if refused and len(refused) == min(len(tuner.configs), MOST_CONFIGS):
+            if len(tuner.configs) > MOST_CONFIGS or tuner.early_config_prune is not None:
+                raise NotHereError("the tuner's other configurations are compiled on the device")
             raise refused[-1]
         return result
 

@@ -229,12 +229,20 @@ class KernelBenchProblem(Problem):
         return self._expects_own
 
     def in_full_precision(self, inputs: CallInputs) -> list[torch.Tensor] | None:
-        """Run the prepared model with TF32 switched off. None if the device's memory does not suffice."""
+        """Run the prepared model with TF32 switched off. None if torch refuses, because the module has set precisions
+        by other means.
+
+        Raises torch.OutOfMemoryError: without this result nobody can tell whether an output is right.
+        """
+        import torch
+
         from runners.problems.precision import without_tf32
 
         try:
             with without_tf32():
                 return self.reference(inputs)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
             return None
 

@@ -6,21 +6,28 @@ own result can be expected. A kernel that computes in full float32 then differs 
 does one in TF32 that rounds otherwise. Both are right if they are about as close to the reference in full float32 as
 the reference's own result is.
 
+"About as close" has three sides, because none suffices. A reference with a jump, such as `hardshrink`, is wrong by the
+whole jump in the few elements that TF32 pushes over it, which says nothing of the others: the worst element permits
+anything, and the Euclidean norm grows with the square root of the error only. The mean error grows with the error, but
+tells nothing of a few elements.
+
 Notation, with the tolerance `atol + rtol * |exact|` of an element as the unit:
 
 | symbol | meaning | in the code |
 |---|---|---|
-| k | error of the reference's own worst element | `excess` |
-| ε₀ | its relative error by the norm, `runners.problems.compare` | `own` |
-| max(1, FACTOR · k) | permitted error of an element | `_share` |
+| k, m | error of the worst element, mean error | `Errors.worst`, `Errors.mean` |
+| ε₀ | relative error of the norm, see `runners.problems.compare` | `own` |
+| FACTOR · m | permitted mean error | `_is_as_close` |
+| c = max(1, FACTOR · min(k, SPREAD · m)) | permitted error of an element | `_is_as_close` |
+| FACTOR · #{own errors > c} | elements that may be farther off | `_is_as_close` |
 | max(φ, FACTOR · ε₀) | permitted error of a norm, φ as in `runners.problems.compare` | `_norms_serve` |
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -29,10 +36,22 @@ from runners.problems.tolerance import Loss, Tolerance
 
 # Between a kernel in TF32 that cuts factors off instead of rounding them, as Triton's `tl.dot` does (at most 3.0 times
 # the reference's error in the worst element), and one in bfloat16 (at least 7.3 times): measured on an H200 for 48
-# official problems of KernelBench.
+# official problems of KernelBench. The mean errors of products, and the elements that cross a jump, are 2.6 and 7.8
+# times the reference's, with TF32 imitated on a CPU.
 FACTOR = 5.0
+# Elements of the same scale scatter up to about seven times their mean error; channels differ in scale, and clamped
+# elements have no error. In all but one of 93 official problems the worst element is 2 to 58 times the mean.
+SPREAD = 32.0
 # A reference that loses more by the norm is ill-conditioned rather than imprecise. Ten times what is always permitted.
 MOST_LOSS = 10 * FLOORS["float32"]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Hold the mean and the worst error of an output's elements, in tolerances; NaN if a value is not a number."""
+
+    mean: float
+    worst: float
 
 
 @contextmanager
@@ -58,36 +77,64 @@ def as_close(
 ) -> Comparison | None:
     """Compare outputs with those in full precision, to which they must be about as close as the reference's own result.
 
-    Return None if one is not, or if there is nothing to learn because the reference is as precise itself. If the
-    reference is ill-conditioned, outputs must be within the published tolerance.
+    An output that is the same in both is compared with it as published. Return None if an output is wrong, or if all
+    are the same, so that there is nothing to learn.
     """
     found = []
+    some_differ = False
     for output, result, full, tolerance in zip(outputs, own, exact, tolerances, strict=True):
-        loss = loss_of(result, full)
-        if loss is None or output.shape != full.shape or torch.equal(result, full):
+        if output.shape != full.shape or result.shape != full.shape:
             return None
-        compared = compare(output, full, tolerance, norms=False, share=_share(result, full, tolerance, loss))
-        if compared.error or not _norms_serve(compared.norms, loss):
+        loss = loss_of(result, full)
+        if loss is None or torch.equal(result, full):
+            compared = compare(output, result, tolerance, loss)
+            is_right = compared.error is None
+        else:
+            some_differ = True
+            compared = compare(output, full, tolerance, norms=False)
+            is_right = _is_as_close(output, result, full, tolerance, loss) and _norms_serve(compared.norms, loss)
+        if not is_right:
             return None
         found.append(compared)
+    if not some_differ:
+        return None
     return Comparison(None, max(c.max_abs_error for c in found), max(c.max_rel_error for c in found))
 
 
-def excess(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> float:
-    """Return the error of the worst element as a multiple of its tolerance; NaN if a value is not a number."""
+def errors_of(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> Errors:
+    """Return how far elements are off."""
+    parts = list(_multiples(value, exact, tolerance))
+    if not parts:
+        return Errors(0.0, 0.0)
+    total = torch.stack([part.sum(dtype=torch.float64) for part in parts]).sum()
+    return Errors(float(total) / value.numel(), float(torch.stack([part.max() for part in parts]).max()))
+
+
+def _is_as_close(
+    output: torch.Tensor, result: torch.Tensor, full: torch.Tensor, tolerance: Tolerance, loss: Loss
+) -> bool:
+    """Return whether an output's elements are off by no more than the reference's own are, on average and each."""
+    own = errors_of(result, full, tolerance)
+    if not errors_of(output, full, tolerance).mean <= FACTOR * own.mean:
+        return False
+    if loss.overall > MOST_LOSS:
+        return _beyond(output, full, tolerance, 1.0) == 0
+    share = max(1.0, FACTOR * min(own.worst, SPREAD * own.mean))
+    return _beyond(output, full, tolerance, share) <= FACTOR * _beyond(result, full, tolerance, share)
+
+
+def _beyond(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance, share: float) -> int:
+    """Return how many elements are off by more than so many tolerances, or are not numbers."""
+    return sum(int((~(part <= share)).sum()) for part in _multiples(value, exact, tolerance))
+
+
+def _multiples(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> Iterator[torch.Tensor]:
+    """Return the errors of a chunk's elements as multiples of their tolerances, chunk by chunk."""
     got, wanted = value.contiguous().flatten(), exact.contiguous().flatten()
-    largest = []
     for chunk in chunks(got.numel(), 1, chunk_bytes_on(got.device)):
         part = slice(chunk.start, chunk.start + chunk.size)
         limit = wanted[part].abs() * tolerance.rtol + tolerance.atol
-        largest.append(((got[part] - wanted[part]).abs_() / limit).max())
-    return float(torch.stack(largest).max()) if largest else 0.0
-
-
-def _share(result: torch.Tensor, full: torch.Tensor, tolerance: Tolerance, loss: Loss) -> float:
-    """Return how many published tolerances an element may be off."""
-    most = FACTOR * excess(result, full, tolerance) if loss.overall <= MOST_LOSS else 0.0
-    return most if 1.0 < most < math.inf else 1.0
+        yield (got[part] - wanted[part]).abs_() / limit
 
 
 def _norms_serve(found: Loss | None, own: Loss) -> bool:

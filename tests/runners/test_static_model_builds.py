@@ -179,6 +179,28 @@ def test_a_tuner_passes_over_configurations_that_need_too_much_shared_memory(
     assert sorted({(kernel.lds_bytes or 0) > 232448 for kernel in found.kernels}) == too_large
 
 
+def test_a_candidate_may_compile_a_kernel_to_ask_how_much_shared_memory_it_needs() -> None:
+    asked = (
+        "compiled = scaled.warmup(x, self.weight, x, self.scale, x.shape[1], grid=(1,))\n"
+        "        assert compiled.metadata.shared > 232448"
+    )
+    text = staged("10").replace("pass\n", f"{asked}\n").replace("scaled[(half.shape[0],)](", "len([")
+    text = text.replace("self.scale, x.shape[1])\n        return", "self.scale, x.shape[1]])\n        return")
+    found = build(Source(Language.TRITON, text), target("sm_90"), problem())
+    assert found.ok and [(kernel.lds_bytes or 0) > 232448 for kernel in found.kernels] == [True], found.log
+
+
+@pytest.mark.parametrize("more", ["10, 11, 12, 13, 2", "10, 11"])
+def test_configurations_that_only_the_device_chooses_from_are_left_to_it(more: str) -> None:
+    text = staged(more)
+    if more == "10, 11":
+        text = text.replace(
+            "key=[])", "key=[], prune_configs_by={'early_config_prune': lambda configs, *_, **__: configs})"
+        )
+    found = build(Source(Language.TRITON, text), target("sm_90"), problem())
+    assert found.ok and "the tuner's other configurations are compiled on the device" in found.log
+
+
 def test_a_compiled_kernel_that_is_launched_again_is_recorded_once() -> None:
     again = (
         "kernel = scaled[(4,)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"

@@ -12,7 +12,7 @@ from runners.candidate.tensors import HostArena, tensor_at
 from runners.harness.oracle.oracle import Oracle
 from runners.problems import load
 from runners.problems.base import Purpose
-from runners.problems.precision import as_close, excess, without_tf32
+from runners.problems.precision import as_close, errors_of, without_tf32
 from runners.problems.tolerance import Tolerance
 from runners.wire import to_plain
 
@@ -57,7 +57,7 @@ def is_close(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor) -> bo
 def test_products_in_full_precision_and_in_tf32_are_as_close_and_those_in_bfloat16_are_not() -> None:
     a, b = (factor / 8 for factor in factors())
     exact, own = a @ b, rounded(a, TF32) @ rounded(b, TF32)
-    assert excess(own, exact, TOLERANCE) > 1, "the reference itself is beyond the published tolerance"
+    assert errors_of(own, exact, TOLERANCE).worst > 1, "the reference itself is beyond the published tolerance"
     assert is_close(exact, own, exact)
     assert is_close((a.double() @ b.double()).float(), own, exact)
     assert is_close(cut(a, TF32) @ cut(b, TF32), own, exact)
@@ -68,10 +68,10 @@ def test_one_element_or_the_whole_output_may_not_be_off_by_more() -> None:
     a, b = (factor / 8 for factor in factors())
     exact, own = a @ b, rounded(a, TF32) @ rounded(b, TF32)
     one = exact.clone()
-    one[5, 7] += 6 * excess(own, exact, TOLERANCE) * (TOLERANCE.atol + TOLERANCE.rtol * exact[5, 7].abs())
+    one[5, 7] += 6 * errors_of(own, exact, TOLERANCE).worst * (TOLERANCE.atol + TOLERANCE.rtol * exact[5, 7].abs())
     assert not is_close(one, own, exact)
     all_of_them = exact + 1e-3 * 1.5 * exact.square().mean().sqrt()
-    assert excess(all_of_them, exact, TOLERANCE) < 5 * excess(own, exact, TOLERANCE)
+    assert errors_of(all_of_them, exact, TOLERANCE).worst < 5 * errors_of(own, exact, TOLERANCE).worst
     assert is_close(all_of_them.lerp(exact, 0.5), own, exact)
     assert not is_close(all_of_them, own, exact)
 
@@ -82,6 +82,37 @@ def test_a_reference_that_is_exact_or_ill_conditioned_permits_nothing_more() -> 
     assert is_close(exact + 1e-4, exact + 0.1, exact) and not is_close(exact + 1e-3, exact + 0.1, exact)
     assert not is_close(torch.full_like(exact, torch.nan), exact + 2e-4, exact)
     assert not is_close(exact[:32], exact + 2e-4, exact)
+
+
+def hardshrunk(values: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.hardshrink(values, 0.2)
+
+
+def test_a_jump_that_tf32_crosses_in_a_few_elements_permits_nothing_in_the_others() -> None:
+    drawn = torch.Generator().manual_seed(5)
+    a, b = (torch.randn(size, generator=drawn) / 8 for size in ((512, 256), (256, 512)))
+    exact = hardshrunk(a @ b)
+    own = hardshrunk(rounded(a, TF32) @ rounded(b, TF32))
+    assert errors_of(own, exact, TOLERANCE).worst > 1000, "some elements have crossed"
+    assert is_close(hardshrunk((a.double() @ b.double()).float()), own, exact)
+    assert is_close(hardshrunk(cut(a, TF32) @ cut(b, TF32)), own, exact)
+    assert not is_close(hardshrunk(rounded(a, BFLOAT16) @ rounded(b, BFLOAT16)), own, exact)
+    sparse = exact.clone()
+    sparse.flatten()[:: exact.numel() // 400] = 5.0
+    assert not is_close(sparse, own, exact)
+
+
+def test_an_output_that_is_the_same_in_both_precisions_is_compared_as_published() -> None:
+    a, b = (factor / 8 for factor in factors())
+    exact, own, index = a @ b, rounded(a, TF32) @ rounded(b, TF32), a.argmax(1)
+    both = [own, index], [exact, index], [TOLERANCE, Tolerance(0.0, 0.0)]
+    assert as_close([exact, index], *both) is not None
+    assert as_close([exact, index + 1], *both) is None
+    mean = a.mean(1)
+    both = [own, mean], [exact, mean], [TOLERANCE, TOLERANCE]
+    assert as_close([exact, mean + 1e-6], *both) is not None
+    assert as_close([exact, mean + 1e-3], *both) is None
+    assert as_close([index], [index], [index], [TOLERANCE]) is None
 
 
 def test_tf32_is_off_inside_the_block_only() -> None:

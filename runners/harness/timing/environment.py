@@ -33,6 +33,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # has the baseline's source.
 # 2.11: where float64 does not serve, later contents of a case are compared with the reference's own result at once;
 # a difference with a wide interval needs more sessions, whatever its size.
+# 2.12: where the reference computes in TF32, outputs that are about as close to its result in full precision are right
+# too.
 HARNESS_VERSION = "2.12"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
