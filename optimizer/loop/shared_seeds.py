@@ -7,6 +7,8 @@ own alone, under its own lock. Runs that begin at the same moment take turns, so
 
 from __future__ import annotations
 
+import time
+
 from django.db import connection
 
 from optimizer.events.record import record
@@ -17,7 +19,11 @@ from optimizer.runs import best
 from optimizer.runs.dispatch import begin_evaluation, is_profiled
 from optimizer.runs.evaluation import do_copy_outcome, finished
 from optimizer.runs.kernels import may_be_shared
+from optimizer.runs.locking import PAUSE_S
 from runners.job import Effort
+
+# A turn takes milliseconds.
+TURN_S = 5.0
 
 
 def begin_or_wait(run: Run, kernel: Kernel) -> Evaluation:
@@ -58,11 +64,19 @@ def take_over_seeds(run: Run) -> None:
 def _wait_for_turn(run: Run) -> None:
     """Keep other runs of the campaign on this problem from looking for seeds until the end of this transaction.
 
-    They hold their own runs' locks while they wait, so whoever locks several runs locks them before.
+    They hold their own runs' locks while they wait, so whoever locks several runs locks them before. A worker that is
+    frozen in its turn keeps nobody waiting for longer than `TURN_S`; a seed may be measured twice then.
     """
+    deadline = time.monotonic() + TURN_S
     for campaign in CampaignCell.objects.filter(run=run).values_list("campaign_id", flat=True):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [campaign, run.problem_version_id])
+        while not _begin_turn(campaign, run.problem_version_id) and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+
+
+def _begin_turn(campaign_id: int, problem_version_id: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [campaign_id, problem_version_id])
+        return bool(cursor.fetchone()[0])
 
 
 def _take_over(run: Run, evaluation: Evaluation, original: Evaluation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from optimizer.campaigns.advance import advance_campaign
 from optimizer.loop import advance, shared_seeds
@@ -47,3 +47,29 @@ def test_of_runs_that_begin_at_the_same_moment_one_measures(monkeypatch: pytest.
     first, second = (list(seeds.filter(first_of__run=run)) for run in runs)
     assert len(first) == len(second) > 0
     assert all(hasattr(one, "job") != hasattr(other, "job") for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_is_frozen_in_its_turn_keeps_no_other_run_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = make_campaign(suite=make_suite(["softmax_rows"]), parallel_runs=4)
+    advance_campaign(campaign.pk)
+    run = Run.objects.filter(campaign_cell__campaign=campaign).order_by("pk")[0]
+    held, ended = threading.Event(), threading.Event()
+
+    def freeze() -> None:
+        try:
+            with transaction.atomic():
+                assert shared_seeds._begin_turn(campaign.pk, run.problem_version_id)
+                held.set()
+                ended.wait()
+        finally:
+            connection.close()
+
+    frozen = threading.Thread(target=freeze)
+    frozen.start()
+    held.wait()
+    monkeypatch.setattr(shared_seeds, "TURN_S", 0.1)
+    advance(run.pk)
+    ended.set()
+    frozen.join()
+    assert Evaluation.objects.filter(first_of__run=run, job__isnull=False).exists()
