@@ -10,11 +10,19 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 # TRUNCATE makes new files for every table, index and TOAST table. Like it, this waits for transactions of other
 # processes, since rows that they have not committed yet would survive. A superuser may leave out triggers and foreign
-# keys, so no table's rows have to go before another's.
+# keys, so no table's rows have to go before another's. A page that is still being served locks tables in
+# another order; the locks taken so far are given back then.
 EMPTY = """DO $$
 DECLARE name text;
 BEGIN
-  LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE;
+  LOOP
+    BEGIN
+      LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE;
+      EXIT;
+    EXCEPTION WHEN deadlock_detected THEN
+      NULL;
+    END;
+  END LOOP;
   SET LOCAL session_replication_role = replica;
   FOREACH name IN ARRAY ARRAY[{names}] LOOP
     EXECUTE format('DELETE FROM %I', name);
