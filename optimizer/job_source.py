@@ -21,6 +21,7 @@ from optimizer.actions.target import do_sync_targets
 from optimizer.events.sockets import broadcast
 from optimizer.models import Evaluation, Kernel, Runner, Target, ToolCall
 from optimizer.runs.dispatch import checked_spec
+from optimizer.runs.locking import try_advisory_lock
 from optimizer.text.storable import storable, storable_text
 from runners.job import JobResult
 from runners.job_source import Beat, Claim, Held, Receipt, RunnerCard
@@ -66,14 +67,14 @@ class DatabaseJobSource:
     def alone(self, name: str) -> Iterator[bool]:
         """Hold an advisory lock of the connection. PostgreSQL releases it when the worker dies."""
         _drop_failed_connection()
-        held = _try_lock("pg_try_advisory_lock", name)
+        held = try_advisory_lock("pg_try_advisory_lock", name)
         try:
             yield held
         finally:
             if held:
                 # A failed connection has released the lock already.
                 with suppress(DatabaseError):
-                    _try_lock("pg_advisory_unlock", name)
+                    try_advisory_lock("pg_advisory_unlock", name)
 
     def beat(self, claim: Held) -> Beat:
         """Extend the lease, and report whether somebody wants the job stopped."""
@@ -153,13 +154,6 @@ def _drop_failed_connection() -> None:
     """Drop a connection that has failed, so that the next statement opens another; keep a working one."""
     if connection.errors_occurred and not connection.in_atomic_block:
         connection.close()
-
-
-def _try_lock(function: str, name: str) -> bool:
-    """Acquire or release PostgreSQL's advisory lock of a name, hashed to 64 bits."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {function}(hashtextextended(%s, 0))", [name])
-        return bool(cursor.fetchone()[0])
 
 
 def _clear_current(job_id: int) -> None:

@@ -44,10 +44,8 @@ def check_room_for_kernel(user: User | None, source_bytes: int = 0, *, measured:
         return
     lock_person(user)
     mine = Kernel.objects.filter(author=user)
-    if (
-        measured
-        and (waiting := mine.filter(evaluation__state__in=OPEN_EVALUATION_STATES).count()) >= MOST_WAITING_KERNELS
-    ):
+    waiting = mine.filter(evaluation__state__in=OPEN_EVALUATION_STATES).count() if measured else 0
+    if waiting >= MOST_WAITING_KERNELS:
         raise ValidationError(f"{waiting} of your kernels wait for their evaluation. Read their verdicts first.")
     today = mine.filter(created_at__gt=timezone.now() - timedelta(days=1))
     if today.count() >= MOST_KERNELS_A_DAY:

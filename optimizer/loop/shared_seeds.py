@@ -7,9 +7,7 @@ own alone, under its own lock. Runs that begin at the same moment take turns, so
 
 from __future__ import annotations
 
-import time
-
-from django.db import connection
+from functools import partial
 
 from optimizer.events.record import record
 from optimizer.models import CampaignCell, Evaluation, EvaluationState, Kernel, Run, RunState
@@ -19,7 +17,7 @@ from optimizer.runs import best
 from optimizer.runs.dispatch import begin_evaluation, is_profiled
 from optimizer.runs.evaluation import do_copy_outcome, finished
 from optimizer.runs.kernels import may_be_shared
-from optimizer.runs.locking import PAUSE_S
+from optimizer.runs.locking import patiently, try_advisory_lock
 from runners.job import Effort
 
 # A turn takes milliseconds.
@@ -67,16 +65,13 @@ def _wait_for_turn(run: Run) -> None:
     They hold their own runs' locks while they wait, so whoever locks several runs locks them before. A worker that is
     frozen in its turn keeps nobody waiting for longer than `TURN_S`; a seed may be measured twice then.
     """
-    deadline = time.monotonic() + TURN_S
     for campaign in CampaignCell.objects.filter(run=run).values_list("campaign_id", flat=True):
-        while not _begin_turn(campaign, run.problem_version_id) and time.monotonic() < deadline:
-            time.sleep(PAUSE_S)
+        patiently(partial(_begin_turn, campaign, run.problem_version_id), TURN_S)
 
 
 def _begin_turn(campaign_id: int, problem_version_id: int) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [campaign_id, problem_version_id])
-        return bool(cursor.fetchone()[0])
+    name = f"seeds of problem version {problem_version_id} in campaign {campaign_id}"
+    return try_advisory_lock("pg_try_advisory_xact_lock", name)
 
 
 def _take_over(run: Run, evaluation: Evaluation, original: Evaluation) -> None:

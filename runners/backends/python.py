@@ -16,6 +16,8 @@ from runners.problems.syntax import NOT_PYTHON, module_tree
 
 ENTRIES = ("custom_kernel", "ModelNew", "Model")
 
+MODULE_FILE = "kernel.py"
+
 
 class PythonBackend(Backend):
     """Prepare a module that is imported in the sandbox."""
@@ -26,7 +28,7 @@ class PythonBackend(Backend):
     def build(self, request: BuildRequest) -> Artefact:
         """Write the module with the chosen tunables; a syntax error or a missing entry is a failed build."""
         started = time.monotonic()
-        module = request.folder / "kernel.py"
+        module = request.folder / MODULE_FILE
         try:
             text = with_tunables(request.source)
             log = _missing_entry(text)

@@ -22,7 +22,7 @@ from runners.backends.base import Artefact, BuildRequest, SampleArgument
 from runners.backends.cache import is_of_the_machine
 from runners.backends.compiling import Toolbox, check_room, log_of, policy
 from runners.backends.mca import llvm_mca, simulator
-from runners.backends.python import PythonBackend
+from runners.backends.python import MODULE_FILE, PythonBackend
 from runners.backends.resources import (
     PTX_MATRIX,
     Simulator,
@@ -46,7 +46,9 @@ MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1
 # CUDA's limit of a grid's first extent; HIP's is lower.
 MOST_PROGRAMS = 2**31 - 1
 # Triton's passes print these to the standard error; the last of them says only that there were some.
-DIAGNOSTIC = re.compile(r"^\S*/kernel\.py:(\d+:\d+: error: (?!Failures have been detected).*)$", re.MULTILINE)
+DIAGNOSTIC = re.compile(
+    rf"^\S*/{re.escape(MODULE_FILE)}:(\d+:\d+: error: (?!Failures have been detected).*)$", re.MULTILINE
+)
 MOST_DIAGNOSTICS, MOST_DIAGNOSTIC = 3, 1000
 ANSWER_BYTES = 64 << 20
 # What follows is why; the module may be right, and only need a device.
@@ -214,7 +216,7 @@ def with_diagnostics(error: str, log: str) -> str:
     A failed pass is nothing but `PassManager::run failed` there.
     """
     found = list(dict.fromkeys(DIAGNOSTIC.findall(log)))[:MOST_DIAGNOSTICS] if error else []
-    return "\n".join([error.rstrip(), *(capped(f"kernel.py:{line}", MOST_DIAGNOSTIC) for line in found)])
+    return "\n".join([error.rstrip(), *(capped(f"{MODULE_FILE}:{line}", MOST_DIAGNOSTIC) for line in found)])
 
 
 def _resources(variant: dict[str, Any], simulate: Simulator | None) -> KernelResources:

@@ -20,6 +20,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import caches
@@ -31,8 +32,8 @@ from .mapping import mapped
 if TYPE_CHECKING:
     from .native import NativeCallee
 
-# Where the code of this program lies.
-OWN = str(Path(__file__).parent)
+# Where the code of this program lies, and the name of a candidate's module (`runners.backends.python`).
+OWN, CANDIDATE_FILE = str(Path(__file__).parent), "kernel.py"
 # A message must stay far below the channel's limit; the whole text goes to standard error.
 ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
@@ -157,19 +158,31 @@ def packed(channel: Channel, question: dict[str, Any]) -> dict[str, Any]:
 def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
     """Return an exception as a message, with its class's name as `kind`. A text that is too long is printed whole.
 
-    Its text begins at the candidate's own code. A fault of the device has none: it comes to light at a later call.
+    Its text leaves out what this program and torch called before the candidate (`trace_of`).
     """
-    found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename.startswith(OWN):
-        found = found.tb_next
-    if found is None and not isinstance(error, DriverError):
-        found = error.__traceback__  # an error of this program, which needs all of it
-    text = "".join(traceback.format_exception(type(error), error, found))
+    text = "".join(traceback.format_exception(type(error), error, trace_of(error)))
     if len(text) > ERROR_CHARS:
         print(text, file=sys.stderr, flush=True)
     text = text[-ERROR_CHARS:]
     message = str(error)[:MESSAGE_CHARS]
     return {"nonce": question["nonce"], "ok": False, "kind": type(error).__name__, "message": message, "text": text}
+
+
+def trace_of(error: BaseException) -> TracebackType | None:
+    """Return the trace of an exception from the candidate's module on, or else from the first code of others on.
+
+    An error of this program keeps all of its trace. A fault of the device has none: it comes to light at a later call.
+    """
+    whole, one = [], error.__traceback__
+    while one is not None:
+        whole.append(one)
+        one = one.tb_next
+    files = [one.tb_frame.f_code.co_filename for one in whole]
+    places = [at for at, file in enumerate(files) if Path(file).name == CANDIDATE_FILE]
+    places += [at for at, file in enumerate(files) if not file.startswith(OWN)]
+    if places:
+        return whole[places[0]]
+    return None if isinstance(error, DriverError) else error.__traceback__
 
 
 if __name__ == "__main__":

@@ -80,34 +80,42 @@ def as_close(
     An output that is the same in both is compared with it as published. Return None if an output is wrong, or if all
     are the same, so that there is nothing to learn.
     """
+    if all(map(torch.equal, own, exact)):
+        return None
     found = []
-    some_differ = False
     for output, result, full, tolerance in zip(outputs, own, exact, tolerances, strict=True):
-        if output.shape != full.shape or result.shape != full.shape:
-            return None
-        loss = loss_of(result, full)
-        if loss is None or torch.equal(result, full):
-            compared = compare(output, result, tolerance, loss)
-            is_right = compared.error is None
-        else:
-            some_differ = True
-            compared = compare(output, full, tolerance, norms=False)
-            is_right = _is_as_close(output, result, full, tolerance, loss) and _norms_serve(compared.norms, loss)
-        if not is_right:
+        compared = _compared(output, result, full, tolerance)
+        if compared is None:
             return None
         found.append(compared)
-    if not some_differ:
-        return None
     return Comparison(None, max(c.max_abs_error for c in found), max(c.max_rel_error for c in found))
 
 
+def _compared(
+    output: torch.Tensor, result: torch.Tensor, full: torch.Tensor, tolerance: Tolerance
+) -> Comparison | None:
+    """Return the comparison of one output, or None if it is wrong."""
+    if output.shape != full.shape or result.shape != full.shape:
+        return None
+    loss = loss_of(result, full)
+    if loss is None or torch.equal(result, full):
+        compared = compare(output, result, tolerance, loss)
+        return compared if compared.error is None else None
+    compared = compare(output, full, tolerance, norms=False)
+    is_right = _norms_serve(compared.norms, loss) and _is_as_close(output, result, full, tolerance, loss)
+    return compared if is_right else None
+
+
 def errors_of(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> Errors:
-    """Return how far elements are off."""
-    parts = list(_multiples(value, exact, tolerance))
-    if not parts:
+    """Return how far elements are off. Only the figures of each chunk are kept, not its errors."""
+    figures = [
+        torch.stack((part.sum(dtype=torch.float64), part.max().double()))
+        for part in _multiples(value, exact, tolerance)
+    ]
+    if not figures:
         return Errors(0.0, 0.0)
-    total = torch.stack([part.sum(dtype=torch.float64) for part in parts]).sum()
-    return Errors(float(total) / value.numel(), float(torch.stack([part.max() for part in parts]).max()))
+    sums, worst = torch.stack(figures).unbind(1)
+    return Errors(float(sums.sum()) / value.numel(), float(worst.max()))
 
 
 def _is_as_close(

@@ -66,6 +66,18 @@ def test_the_trace_of_an_exception_begins_at_the_candidates_own_code(monkeypatch
     assert "guarded" not in told and told.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_what_torch_calls_before_a_candidates_model_is_left_out_and_what_it_calls_after_is_not() -> None:
+    scope: dict[str, Any] = {}
+    model = (
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.stack(x)\n"
+    )
+    exec(compile(model, "/work/kernel.py", "exec"), scope)  # noqa: S102
+    told = text_of(lambda: scope["ModelNew"]()([])).splitlines()
+    assert told[1] == '  File "/work/kernel.py", line 4, in forward' and "non-empty TensorList" in told[-1]
+    without = text_of(lambda: scope["ModelNew"]()())
+    assert "guarded" not in without and "missing 1 required positional argument" in without
+
+
 def test_a_fault_of_the_device_has_no_trace_and_an_error_of_the_program_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import torch
 
 from runners.candidate.tensors import HostArena, tensor_at
 from runners.harness.oracle.oracle import Oracle
-from runners.problems import load
+from runners.problems import load, precision
 from runners.problems.base import Purpose
+from runners.problems.compare import ELEMENT_BYTES
 from runners.problems.precision import as_close, errors_of, without_tf32
 from runners.problems.tolerance import Tolerance
 from runners.wire import to_plain
@@ -100,6 +102,20 @@ def test_a_jump_that_tf32_crosses_in_a_few_elements_permits_nothing_in_the_other
     sparse = exact.clone()
     sparse.flatten()[:: exact.numel() // 400] = 5.0
     assert not is_close(sparse, own, exact)
+
+
+def test_an_output_of_many_chunks_has_the_errors_that_it_has_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (factor / 8 for factor in factors())
+    exact, own = a @ b, rounded(a, TF32) @ rounded(b, TF32)
+    whole = errors_of(own, exact, TOLERANCE)
+    monkeypatch.setattr(precision, "chunk_bytes_on", lambda device: 100 * ELEMENT_BYTES)
+    in_parts = errors_of(own, exact, TOLERANCE)
+    assert in_parts.worst == whole.worst and in_parts.mean == pytest.approx(whole.mean)
+    assert is_close(exact, own, exact) and not is_close(exact + 1e-2, own, exact)
+    broken = own.clone()
+    broken[-1, -1] = torch.nan
+    assert math.isnan(errors_of(broken, exact, TOLERANCE).worst)
+    assert errors_of(own[:0], exact[:0], TOLERANCE) == precision.Errors(0.0, 0.0)
 
 
 def test_an_output_that_is_the_same_in_both_precisions_is_compared_as_published() -> None:
