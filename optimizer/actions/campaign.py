@@ -173,7 +173,7 @@ def do_resume_campaign(user: User | None, campaign: Campaign) -> Campaign:
         locked = lock_campaign(campaign.pk)
         locked.enter(CampaignState.RUNNING, "Resumed.")
         held = active_cells(locked).filter(is_held=True)
-        # All at once and in order: resuming may wait for the seeds of other runs, whose rows others may have locked.
+        # Lock all runs first, in order. Resuming one may wait for another's seeds while somebody else holds its row.
         list(Run.objects.select_for_update(of=("self",)).filter(campaign_cell__in=held).order_by("pk"))
         for cell in held:
             with suppress(RunTransitionError):

@@ -45,7 +45,7 @@ RECORD_MEMORY_BYTES = 6 << 30
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
 # CUDA's limit of a grid's first extent; HIP's is lower.
 MOST_PROGRAMS = 2**31 - 1
-# Triton's passes print these to the standard error; the last of them says only that there were some.
+# Triton's passes print these to standard error. The last one says only that there were failures.
 DIAGNOSTIC = re.compile(
     rf"^\S*/{re.escape(MODULE_FILE)}:(\d+:\d+: error: (?!Failures have been detected).*)$", re.MULTILINE
 )
@@ -211,9 +211,9 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
 
 
 def with_diagnostics(error: str, log: str) -> str:
-    """Return an error with what the compiler printed about the candidate's lines, which its exception does not tell.
+    """Return an error followed by what the compiler printed about the candidate's lines.
 
-    A failed pass is nothing but `PassManager::run failed` there.
+    If a pass fails, the exception itself says only `PassManager::run failed`.
     """
     found = list(dict.fromkeys(DIAGNOSTIC.findall(log)))[:MOST_DIAGNOSTICS] if error else []
     return "\n".join([error.rstrip(), *(capped(f"{MODULE_FILE}:{line}", MOST_DIAGNOSTIC) for line in found)])

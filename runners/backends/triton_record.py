@@ -142,8 +142,9 @@ class Recorder:
     def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
         """Compile the first few configurations, since only the device can say which is fastest.
 
-        The tuner passes over those that need more shared memory than there is. Raises OutOfResources if all do, and
-        NotHereError if those that were compiled do and others are left, or a function of the candidate chooses.
+        Configurations that need more shared memory than there is are skipped, as Triton's tuner does. If all that were
+        compiled need more, raises OutOfResources, or NotHereError where the tuner may use others: it has more of them,
+        or a function of the candidate selects them.
         """
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         result, refused = None, []
@@ -327,7 +328,7 @@ def call(module: Any, arguments: tuple[list[Any], list[Any]]) -> None:
 
 
 def launch_again(*_: Any, **__: Any) -> None:
-    """Stand for launching a compiled kernel, which was recorded when it was compiled."""
+    """Replace the launch of a kernel that was recorded when it was compiled."""
 
 
 def uncompiled(function: Any = None, **_: Any) -> Any:

@@ -39,8 +39,8 @@ RENAMED = {
 PINNED, ON_DEVICE, FILE_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 # CUDA_ERROR_OUT_OF_MEMORY and hipErrorOutOfMemory.
 OUT_OF_MEMORY = 2
-# What kernels do wrong: the CUDA_ERROR_… numbers of cuda.h, of which HIP has those that AMD's devices report. A driver
-# states them at a later call, whose name says nothing about them.
+# Faults of kernels, by their CUDA_ERROR_… numbers in cuda.h. HIP uses the same numbers for the faults it has. The driver
+# reports a fault from a later, unrelated call.
 FAULTS = {
     700: "a kernel accessed an illegal address",
     702: "a kernel took too long",

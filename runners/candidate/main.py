@@ -171,7 +171,8 @@ def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
 def trace_of(error: BaseException) -> TracebackType | None:
     """Return the trace of an exception from the candidate's module on, or else from the first code of others on.
 
-    An error of this program keeps all of its trace. A fault of the device has none: it comes to light at a later call.
+    An error of this program keeps all of its trace. A fault of the device has none, since the driver reports it from a
+    later, unrelated call.
     """
     whole, one = [], error.__traceback__
     while one is not None:

@@ -282,7 +282,7 @@ class Problem(ABC):
     def in_full_precision(self, inputs: CallInputs) -> list[torch.Tensor] | None:
         """Return the reference's result with TF32 switched off, or None if that says nothing for this format.
 
-        Asked where `expects_own_result` and an output is not within the tolerance of that result.
+        Called only if `expects_own_result` is true and an output is outside the tolerance of that result.
         """
         return None
 

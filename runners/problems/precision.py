@@ -6,10 +6,10 @@ own result can be expected. A kernel that computes in full float32 then differs 
 does one in TF32 that rounds otherwise. Both are right if they are about as close to the reference in full float32 as
 the reference's own result is.
 
-"About as close" has three sides, because none suffices. A reference with a jump, such as `hardshrink`, is wrong by the
-whole jump in the few elements that TF32 pushes over it, which says nothing of the others: the worst element permits
-anything, and the Euclidean norm grows with the square root of the error only. The mean error grows with the error, but
-tells nothing of a few elements.
+Three limits define "about as close", because no single one suffices. If the reference has a jump, as `hardshrink` has,
+TF32 pushes a few elements over it, and its worst error is the size of the jump. A limit on each element would then
+permit almost anything, and the Euclidean norm grows only with the square root of the error. The mean error grows with
+the error itself, but a few wrong elements hardly change it.
 
 Notation, with the tolerance `atol + rtol * |exact|` of an element as the unit:
 
