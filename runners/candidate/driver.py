@@ -39,7 +39,7 @@ RENAMED = {
 PINNED, ON_DEVICE, FILE_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 # CUDA_ERROR_OUT_OF_MEMORY and hipErrorOutOfMemory.
 OUT_OF_MEMORY = 2
-# Faults of kernels, by their CUDA_ERROR_… numbers in cuda.h. HIP uses the same numbers for the faults it has. The driver
+# Faults of kernels, by their CUDA_ERROR_… numbers in cuda.h. HIP uses the same numbers for the faults it has. A driver
 # reports a fault from a later, unrelated call.
 FAULTS = {
     700: "a kernel accessed an illegal address",
