@@ -306,9 +306,15 @@ class Problem(ABC):
         """Return the tolerance for an output of that dtype if the inputs come from a distribution."""
         return self.tolerance(dtype)
 
-    def unsuited(self, distribution: str) -> bool:
-        """Return whether the inputs of the last `expected` are no test, because the reference loses too much on
-        them."""
+    def is_variant(self, distribution: str) -> bool:
+        """Return whether a distribution is a variant of ours, which shows gross errors, rather than a published one."""
+        return False
+
+    def unsuited(self, distribution: str, inputs: Callable[[], CallInputs]) -> bool:
+        """Return whether inputs are no test, because the reference loses too much on them.
+
+        Called after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
+        """
         return False
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:

@@ -58,6 +58,8 @@ SURVIVAL_SEED = 7
 WIDE_BYTES = 2 << 30
 # For how long to look for variants that a reference survives; a slow reference has fewer of them.
 SURVIVAL_S = 1.0
+# Most that a reference in TF32 may lose on a variant's inputs, by the norm. What is permitted is relative to it.
+MOST_VARIANT_LOSS = 1e-3
 # Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's.
 STEADY = 0.25
 # Layers that draw in every call. In a constructor other random words only initialise weights.
@@ -118,7 +120,9 @@ class KernelBenchProblem(Problem):
             self.arguments, self.symbol = self.signature.arguments, SYMBOL
             self.languages = (Language.CPP, Language.HIP, Language.CUDA, Language.TRITON, Language.PYTHON)
         self._losses: list[Loss | None] = []
-        self._was_steady = self._expects_own = False
+        self._expects_own = False
+        # What float64 gave in the last `expected`, kept until `unsuited` if the reference was not steady.
+        self._unsteady: Outcome | None = None
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
         """Return one case, as published for GPUs and reduced for a CPU. There are no hidden ones."""
@@ -196,9 +200,22 @@ class KernelBenchProblem(Problem):
             return case.distributions
         return (*case.distributions, *self._survived)
 
-    def unsuited(self, distribution: str) -> bool:
-        """Return whether a variant's inputs are no test at this size, because the reference is not steady on them."""
-        return distribution != PUBLISHED and not self._was_steady
+    def is_variant(self, distribution: str) -> bool:
+        """Return whether a distribution is one of the variants that the reference survives."""
+        return distribution != PUBLISHED and distribution in self._survived
+
+    def unsuited(self, distribution: str, inputs: Callable[[], CallInputs]) -> bool:
+        """Return whether a variant's inputs are no test at this size, because the reference is not steady on them.
+
+        A reference that only TF32 makes unsteady, and not by much, can be compared with in full precision.
+        """
+        outcome, self._unsteady = self._unsteady, None
+        if outcome is None or not self.is_variant(distribution):
+            return False
+        if any(loss is None or loss.overall > MOST_VARIANT_LOSS for loss in outcome.losses):
+            return True
+        exact = self.in_full_precision(inputs())
+        return exact is None or not self._steady(replace(outcome, narrow=exact))
 
     def footprint(self, case: Case) -> Footprint:
         """Return the bytes of a case from its module on the meta device."""
@@ -216,9 +233,9 @@ class KernelBenchProblem(Problem):
         ill-conditioned for the tolerance.
         """
         outcome = self._outcome(self._moved(self._prepared(), inputs), inputs)
-        self._losses, self._was_steady = outcome.losses, self._steady(outcome)
+        self._losses, self._unsteady = outcome.losses, None if self._steady(outcome) else outcome
         wide = outcome.wide
-        if wide is not None and not (self._was_steady or self._agree(outcome, 1.0)):
+        if wide is not None and self._unsteady is not None and not self._agree(outcome, 1.0):
             wide = None
         self._expects_own = wide is None
         return outcome.narrow if wide is None else wide
@@ -290,7 +307,14 @@ class KernelBenchProblem(Problem):
 
     def _found_variants(self) -> dict[str, VariantForm]:
         """Return the variants and forms that the reference survives, found on the case that a CPU gets."""
-        return self._on_reduced(lambda made, model: dict(self._surviving(made, model))) or {}
+        return self._on_reduced(self._survivors) or {}
+
+    def _survivors(self, made: CallInputs, model: Any) -> dict[str, VariantForm]:
+        """Return the variants and forms that a model survives without TF32, in which no result is steady."""
+        from runners.problems.precision import without_tf32
+
+        with without_tf32():
+            return dict(self._surviving(made, model))
 
     def _on_reduced(self, find: Callable[[CallInputs, Any], Found]) -> Found | None:
         """Return what `find` returns for inputs and model of the case that a CPU gets, or None if that does not run.

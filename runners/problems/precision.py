@@ -17,10 +17,11 @@ Notation, with the tolerance `atol + rtol * |exact|` of an element as the unit:
 |---|---|---|
 | k, m | error of the worst element, mean error | `Errors.worst`, `Errors.mean` |
 | ε₀ | relative error of the norm, see `runners.problems.compare` | `own` |
-| FACTOR · m | permitted mean error | `_is_as_close` |
-| c = max(1, FACTOR · min(k, SPREAD · m)) | permitted error of an element | `_is_as_close` |
-| FACTOR · #{own errors > c} | elements that may be farther off | `_is_as_close` |
-| max(φ, FACTOR · ε₀) | permitted error of a norm, φ as in `runners.problems.compare` | `_norms_serve` |
+| F | `FACTOR`, or `VARIANT_FACTOR` for variants of the inputs | `factor` |
+| F · m | permitted mean error | `_is_as_close` |
+| c = max(1, F · min(k, SPREAD · m)) | permitted error of an element | `_is_as_close` |
+| F · #{own errors > c} | elements that may be farther off | `_is_as_close` |
+| max(φ, F · ε₀) | permitted error of a norm, φ as in `runners.problems.compare` | `_norms_serve` |
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ from runners.problems.tolerance import Loss, Tolerance
 # official problems of KernelBench. The mean errors of products, and the elements that cross a jump, are 2.6 and 7.8
 # times the reference's, with TF32 imitated on a CPU.
 FACTOR = 5.0
+# For variants of the inputs, which are there to show gross errors. On them TF32 that cuts factors off has up to 39
+# times the reference's mean error: what is cut adds up where all values have one sign. With TF32 imitated on a CPU,
+# all of 271 variants of official problems accept it, and none accepts zeros or the mean of all elements.
+VARIANT_FACTOR = 50.0
 # Elements of the same scale scatter up to about seven times their mean error; channels differ in scale, and clamped
 # elements have no error. In all but one of 93 official problems the worst element is 2 to 58 times the mean.
 SPREAD = 32.0
@@ -74,17 +79,18 @@ def as_close(
     own: list[torch.Tensor],
     exact: list[torch.Tensor],
     tolerances: list[Tolerance],
+    factor: float = FACTOR,
 ) -> Comparison | None:
     """Compare outputs with those in full precision, to which they must be about as close as the reference's own result.
 
-    An output that is the same in both is compared with it as published. Return None if an output is wrong, or if all
-    are the same, so that there is nothing to learn.
+    "About as close" is no more than `factor` times as far off. An output that is the same in both is compared with it
+    as published. Return None if an output is wrong, or if all are the same, so that there is nothing to learn.
     """
     if all(map(torch.equal, own, exact)):
         return None
     found = []
     for output, result, full, tolerance in zip(outputs, own, exact, tolerances, strict=True):
-        compared = _compared(output, result, full, tolerance)
+        compared = _compared(output, result, full, tolerance, factor)
         if compared is None:
             return None
         found.append(compared)
@@ -92,7 +98,7 @@ def as_close(
 
 
 def _compared(
-    output: torch.Tensor, result: torch.Tensor, full: torch.Tensor, tolerance: Tolerance
+    output: torch.Tensor, result: torch.Tensor, full: torch.Tensor, tolerance: Tolerance, factor: float
 ) -> Comparison | None:
     """Return the comparison of one output, or None if it is wrong."""
     if output.shape != full.shape or result.shape != full.shape:
@@ -102,8 +108,9 @@ def _compared(
         compared = compare(output, result, tolerance, loss)
         return compared if compared.error is None else None
     compared = compare(output, full, tolerance, norms=False)
-    is_right = _norms_serve(compared.norms, loss) and _is_as_close(output, result, full, tolerance, loss)
-    return compared if is_right else None
+    if not _norms_serve(compared.norms, loss, factor):
+        return None
+    return compared if _is_as_close(output, result, full, tolerance, loss, factor) else None
 
 
 def errors_of(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> Errors:
@@ -119,16 +126,21 @@ def errors_of(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) ->
 
 
 def _is_as_close(
-    output: torch.Tensor, result: torch.Tensor, full: torch.Tensor, tolerance: Tolerance, loss: Loss
+    output: torch.Tensor,
+    result: torch.Tensor,
+    full: torch.Tensor,
+    tolerance: Tolerance,
+    loss: Loss,
+    factor: float,
 ) -> bool:
     """Return whether an output's elements are off by no more than the reference's own are, on average and each."""
     own = errors_of(result, full, tolerance)
-    if not errors_of(output, full, tolerance).mean <= FACTOR * own.mean:
+    if not errors_of(output, full, tolerance).mean <= factor * own.mean:
         return False
     if loss.overall > MOST_LOSS:
         return _beyond(output, full, tolerance, 1.0) == 0
-    share = max(1.0, FACTOR * min(own.worst, SPREAD * own.mean))
-    return _beyond(output, full, tolerance, share) <= FACTOR * _beyond(result, full, tolerance, share)
+    share = max(1.0, factor * min(own.worst, SPREAD * own.mean))
+    return _beyond(output, full, tolerance, share) <= factor * _beyond(result, full, tolerance, share)
 
 
 def _beyond(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance, share: float) -> int:
@@ -145,11 +157,11 @@ def _multiples(value: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -
         yield (got[part] - wanted[part]).abs_() / limit
 
 
-def _norms_serve(found: Loss | None, own: Loss) -> bool:
-    """Return whether an output loses at most `FACTOR` times what the reference does, as a whole and in its rows."""
+def _norms_serve(found: Loss | None, own: Loss, factor: float) -> bool:
+    """Return whether an output loses at most the factor times what the reference does, as a whole and in its rows."""
     if found is None:
         return False
     floor = FLOORS["float32"]
-    return found.overall <= max(FACTOR * own.overall, floor) and found.worst_row <= max(
-        FACTOR * own.worst_row, floor
+    return found.overall <= max(factor * own.overall, floor) and found.worst_row <= max(
+        factor * own.worst_row, floor
     )

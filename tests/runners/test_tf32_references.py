@@ -16,6 +16,7 @@ from runners.problems.base import Purpose
 from runners.problems.compare import ELEMENT_BYTES
 from runners.problems.precision import as_close, errors_of, without_tf32
 from runners.problems.tolerance import Tolerance
+from runners.problems.variants import VARIANTS
 from runners.wire import to_plain
 
 TOLERANCE = Tolerance(1e-4, 1e-4)
@@ -139,30 +140,57 @@ def test_tf32_is_off_inside_the_block_only() -> None:
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
 
 
+class Judge:
+    """Ask the oracle about outputs for one content of a problem."""
+
+    def __init__(self, folder: Path, reference: str, distribution: str = "published") -> None:
+        path = folder / "1_Tf32.py"
+        path.write_text(reference)
+        self.arena = HostArena(mmap.mmap(-1, 1 << 20))
+        self.oracle = Oracle(self.arena)
+        self.oracle.answer({"op": "open", "bundle": to_plain(load(path))})
+        (case,) = self.oracle._problem.cases("cpu", Purpose.TEST)
+        contents = {"offset": 0, "case": to_plain(case), "distribution": distribution, "first": 1, "seeds": [7]}
+        made = self.oracle.answer({"op": "inputs", **contents})
+        (spec,) = made["outputs"]
+        self.spec = {**spec, "offset": -(-made["end"] // 256) * 256}
+        (self.x,) = self.oracle._restored(1).values.values()
+
+    def complaint(self, output: torch.Tensor, timed: bool = False) -> str | None:
+        """Return why an output is wrong, or None."""
+        tensor_at(self.arena, self.spec, self.spec["offset"]).copy_(output)
+        error: str | None = self.oracle.answer(
+            {"op": "judge", "content": 1, "outputs": [self.spec], "timed": timed}
+        )["error"]
+        return error
+
+
 @pytest.mark.parametrize("timed", [False, True])
 def test_the_oracle_accepts_a_kernel_in_full_precision_where_the_reference_is_in_tf32(
     tmp_path: Path, timed: bool
 ) -> None:
-    path = tmp_path / "1_Tf32.py"
-    path.write_text(REFERENCE)
-    arena = HostArena(mmap.mmap(-1, 1 << 20))
-    oracle = Oracle(arena)
-    oracle.answer({"op": "open", "bundle": to_plain(load(path))})
-    (case,) = oracle._problem.cases("cpu", Purpose.TEST)
-    made = oracle.answer(
-        {"op": "inputs", "offset": 0, "case": to_plain(case), "distribution": "published", "first": 1, "seeds": [7]}
-    )
-    (spec,) = made["outputs"]
-    spec = {**spec, "offset": -(-made["end"] // 256) * 256}
-    (x,) = oracle._restored(1).values.values()
+    judge = Judge(tmp_path, REFERENCE)
+    x = judge.x
+    assert judge.complaint(cut(x, TF32) * 2, timed) is None, "the reference's own result"
+    assert judge.complaint(x * 2, timed) is None, "full precision"
+    assert judge.complaint(rounded(x, TF32) * 2, timed) is None, "TF32, rounded otherwise"
+    assert "elements wrong" in (judge.complaint(cut(x, BFLOAT16) * 2, timed) or "")
+    assert "elements wrong" in (judge.complaint(x * 2.1, timed) or "")
 
-    def complaint(output: torch.Tensor) -> str | None:
-        tensor_at(arena, spec, spec["offset"]).copy_(output)
-        error: str | None = oracle.answer({"op": "judge", "content": 1, "outputs": [spec], "timed": timed})["error"]
-        return error
 
-    assert complaint(cut(x, TF32) * 2) is None, "the reference's own result"
-    assert complaint(x * 2) is None, "full precision"
-    assert complaint(rounded(x, TF32) * 2) is None, "TF32, rounded otherwise"
-    assert "elements wrong" in (complaint(cut(x, BFLOAT16) * 2) or "")
-    assert "elements wrong" in (complaint(x * 2.1) or "")
+@pytest.mark.parametrize("distribution", VARIANTS)
+def test_variants_show_gross_errors_where_the_reference_is_in_tf32(tmp_path: Path, distribution: str) -> None:
+    judge = Judge(tmp_path, REFERENCE, distribution)
+    x = judge.x
+    assert judge.complaint(cut(x, TF32) * 2) is None, "the reference's own result"
+    assert judge.complaint(x * 2) is None, "full precision"
+    assert judge.complaint(cut(x, BFLOAT16) * 2) is None, "imprecise, which the published inputs show"
+    assert "elements wrong" in (judge.complaint(torch.zeros_like(x)) or "")
+    assert "elements wrong" in (judge.complaint(x * 2.1) or "")
+    assert "elements wrong" in (judge.complaint((x * 2).clamp(-2, 2)) or ""), "right where inputs are small"
+
+
+def test_a_variant_on_which_a_reference_in_tf32_loses_too_much_is_no_test(tmp_path: Path) -> None:
+    coarse = REFERENCE.replace("~0x1FFF", "~0xFFFFF")
+    judge = Judge(tmp_path, coarse, "scaled")
+    assert judge.complaint(torch.zeros_like(judge.x)) is None

@@ -24,7 +24,7 @@ from runners.problems.base import CallInputs, CandidateSetup, Case, Problem, Ten
 from runners.problems.compare import Comparison, compare, unexpected_special
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.footprint import footprint_of
-from runners.problems.precision import as_close
+from runners.problems.precision import FACTOR, VARIANT_FACTOR, as_close
 from runners.problems.structure import StructureError
 from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
@@ -54,11 +54,16 @@ class Layout:
 
 @dataclass
 class Expectation:
-    """Hold what is expected of a content, and what the reference itself loses (None until a norm is judged)."""
+    """Hold what is expected of a content, and what the reference itself loses (None until a norm is judged).
+
+    `is_own` is true if the outputs are the reference's own, `is_test` is false if nothing can be expected.
+    """
 
     content: int
     outputs: list[torch.Tensor]
     losses: list[Loss | None] | None = None
+    is_own: bool = False
+    is_test: bool = True
 
     @property
     def size_bytes(self) -> int:
@@ -243,9 +248,9 @@ class Oracle:
 
         Where what is expected has no higher precision, nothing is to be gained, and the answer is no.
         """
-        if self._problem.compares or self._problem.unsuited(self._distributions[content]):
-            return False
         expected = self._expectation(content)
+        if self._problem.compares or not expected.is_test:
+            return False
         declared = self._layouts[self._case_of(content).name].outputs or []
         if all(dtype_name(exact) == spec.dtype for exact, spec in zip(expected.outputs, declared, strict=False)):
             return False
@@ -257,7 +262,7 @@ class Oracle:
 
     def _compared_with_expected(self, content: int, outputs: list[torch.Tensor]) -> dict[str, Any]:
         expected = self._expectation(content)
-        if self._problem.unsuited(self._distributions[content]):
+        if not expected.is_test:
             return _plain(Comparison(None, 0.0, 0.0))
         own = None
         if self._problem.compares:
@@ -265,22 +270,26 @@ class Oracle:
         compared = self._element_wise(outputs, expected, norms=own is None)
         if own is not None:
             compared = replace(compared, error=own or unexpected_special(outputs, expected.outputs))
-        elif compared.error is not None and self._kind_of(content) in self._own_losses:
-            compared = self._compared_in_full_precision(content, outputs) or compared
+        elif compared.error is not None and (expected.is_own or self._is_variant(content)):
+            compared = self._compared_in_full_precision(expected, outputs) or compared
         return _plain(compared)
 
-    def _compared_in_full_precision(self, content: int, outputs: list[torch.Tensor]) -> Comparison | None:
-        """Compare outputs that differ from the reference's own result with its result without TF32.
+    def _compared_in_full_precision(self, expected: Expectation, outputs: list[torch.Tensor]) -> Comparison | None:
+        """Compare outputs that differ from what is expected with the reference's result without TF32.
 
-        Return None if they are wrong by that as well.
+        Return None if they are wrong by that as well, or if the reference is not in TF32.
         """
-        own = self._expectation(content).outputs
+        content = expected.content
+        own = expected.outputs if expected.is_own else self._problem.reference(self._restored(content))
         exact = self._problem.in_full_precision(self._restored(content))
         if exact is None or not len(outputs) == len(own) == len(exact):
             return None
         distribution = self._distributions[content]
         tolerances = [self._problem.tolerance_of(dtype_name(output), distribution) for output in outputs]
-        return as_close(outputs, own, exact, tolerances)
+        return as_close(outputs, own, exact, tolerances, VARIANT_FACTOR if self._is_variant(content) else FACTOR)
+
+    def _is_variant(self, content: int) -> bool:
+        return self._problem.is_variant(self._distributions[content])
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
         return tensor_at(self._reference_buffers, spec, spec["offset"]).clone()
@@ -301,13 +310,16 @@ class Oracle:
         """
         kind = self._kind_of(content)
         if kind in self._own_losses:
-            return Expectation(content, self._problem.reference(self._restored(content)), self._own_losses[kind])
-        outputs = self._problem.expected(self._restored(content))
-        losses = self._problem.losses(partial(self._restored, content), outputs)
-        # With another distribution, each content has to show by itself whether its inputs are a test (`unsuited`).
-        if self._problem.expects_own_result and kind[1] == self._case_of(content).distributions[0]:
+            results = self._problem.reference(self._restored(content))
+            return Expectation(content, results, self._own_losses[kind], is_own=True)
+        outputs, restored = self._problem.expected(self._restored(content)), partial(self._restored, content)
+        losses = self._problem.losses(restored, outputs)
+        # With another distribution, each content has to show by itself whether its inputs are a test.
+        is_test = not self._problem.unsuited(kind[1], restored)
+        is_own = self._problem.expects_own_result
+        if is_own and kind[1] == self._case_of(content).distributions[0]:
             self._own_losses[kind] = losses
-        return Expectation(content, outputs, losses)
+        return Expectation(content, outputs, losses, is_own=is_own, is_test=is_test)
 
     def _element_wise(
         self, outputs: list[torch.Tensor], expected: Expectation, *, norms: bool = True, share: float = 1.0
