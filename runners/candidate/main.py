@@ -163,9 +163,16 @@ def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
     text = "".join(traceback.format_exception(type(error), error, trace_of(error)))
     if len(text) > ERROR_CHARS:
         print(text, file=sys.stderr, flush=True)
-    text = text[-ERROR_CHARS:]
-    message = str(error)[:MESSAGE_CHARS]
-    return {"nonce": question["nonce"], "ok": False, "kind": type(error).__name__, "message": message, "text": text}
+    said = {"kind": type(error).__name__, "message": _message_of(error), "text": text[-ERROR_CHARS:]}
+    return {"nonce": question["nonce"], "ok": False, **said}
+
+
+def _message_of(error: BaseException) -> str:
+    """Return what an exception says, or that it cannot be shown: its class may be the candidate's."""
+    try:
+        return str(error)[:MESSAGE_CHARS]
+    except BaseException:
+        return "<exception str() failed>"  # as in the text, which `traceback` makes
 
 
 def trace_of(error: BaseException) -> TracebackType | None:

@@ -86,3 +86,15 @@ def test_a_fault_of_the_device_has_no_trace_and_an_error_of_the_program_all_of_i
         "runners.candidate.driver.DriverError: cuSynchronize failed with error 715: a kernel executed an illegal"
     )
     assert "in guarded" in text_of(lambda: int("no number"))
+
+
+def test_an_exception_that_cannot_be_shown_is_an_answer_like_any_other() -> None:
+    class Silent(ValueError):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    def fail() -> Any:
+        raise Silent
+
+    told = main.guarded(Asked(fail), {"nonce": 1})  # type: ignore[arg-type]
+    assert (told["ok"], told["kind"], told["message"]) == (False, "Silent", "<exception str() failed>")
