@@ -19,7 +19,7 @@ from runners.harness.memory.contents import Buffer, Content
 from runners.harness.oracle.client import Judgement
 from runners.harness.processes.participant import HOLD_S, RequestTimes
 from runners.harness.timing import case_timer
-from runners.harness.timing.case_timer import LONG_US, CaseTimer
+from runners.harness.timing.case_timer import LONG_US, WARM_US, CaseTimer
 from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Timings
 from runners.harness.verdict.report import speedup_of
@@ -90,17 +90,22 @@ class Clock:
 
 @dataclass
 class Side:
-    """Simulate a participant. One that `fills_queue` cannot enqueue a call while the device is held."""
+    """Simulate a participant. One that `fills_queue` cannot enqueue a call while the device is held.
+
+    The first call of a loop takes `wake_us` longer, since the process has just been woken.
+    """
 
     name: str
     clock: Clock
     device_us: float
     host_us: float
     fills_queue: bool = False
+    wake_us: float = 0.0
     arena: Arena = field(default_factory=MemorylessArena)
     overwrites: bool = False
     made: int = 0
     held: int = 0
+    warmed_us: float = 0.0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.name)
@@ -143,7 +148,8 @@ class Side:
     ) -> RequestTimes:
         call_us, others = max(self.device_us, self.host_us), len(messages) - 1 or repeats
         lead_in = 1 + (1 + int(warm_us // call_us) if warm_us else 0)
-        times = [lead_in * call_us, sum(self._each_us(call_us, others))]
+        times = [self.wake_us + lead_in * call_us, sum(self._each_us(call_us, others))]
+        self.warmed_us = warm_us
         return RequestTimes(times, self._passed(sum(times), lead_in + others) + 30.0)
 
 
@@ -204,6 +210,23 @@ def test_a_kernel_beside_a_reference_that_cannot_be_held_shows_its_own_device_ti
     assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(2.0, rel=0.003)
     assert timings.time(CASE.name, CANDIDATE, random.Random(1)).median == pytest.approx(350.0, rel=0.003)
     assert timings.time(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(4_000.0, rel=0.003)
+
+
+def test_a_large_call_beside_a_reference_that_cannot_be_held_shows_none_of_the_time_after_waking(
+    clock: Clock,
+) -> None:
+    reference = Side(BASELINE, clock, 700.0, 8_000.0, fills_queue=True, wake_us=200.0)
+    oracle = Oracle(output_bytes=270 << 20)
+    timings = timed([Side(CANDIDATE, clock, 80.0, 20.0, wake_us=200.0), reference], oracle)
+    assert timings.basis(CASE.name) is Objective.CALL and oracle.judged >= FULL.sessions
+    assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(100.0, rel=0.003)
+
+
+def test_a_short_call_is_warmed_up_beside_a_reference_that_takes_the_host_long(clock: Clock) -> None:
+    kernel = Side(CANDIDATE, clock, 80.0, 20.0)
+    reference = Side(BASELINE, clock, 700.0, 2 * LONG_US, fills_queue=True)
+    timed([kernel, reference])
+    assert (kernel.warmed_us, reference.warmed_us) == (WARM_US, 0.0)
 
 
 def test_a_parent_is_compared_by_device_time_beside_a_reference_that_cannot_be_held(clock: Clock) -> None:

@@ -14,7 +14,7 @@ from runners.harness.timing.case_timer import WARM_US, CaseTimer, Way
 from runners.harness.timing.measurements import CaseSession, SideTimes
 from runners.harness.timing.noise import PLAN
 from runners.harness.timing.plan import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
-from runners.harness.timing.sessions import Bench
+from runners.harness.timing.sessions import AT_ONCE_BYTES, Bench
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK)
@@ -38,7 +38,7 @@ def test_every_request_on_a_gpu_fits_into_its_arena(plan: Plan, input_bytes: int
     arena = bench_on_gpu()._case_bytes(content, plan)
     most = plan.calls(content)
     requests = {most, plan.doubled(most, content), min(2, plan.doubled(most, content))}
-    requests.add(min(plan.most_in_a_request(content), MOST_LOOP_CALLS))
+    requests.add(min(plan.most_in_a_loop(content), MOST_LOOP_CALLS))
     for calls in requests:
         place(arena, [content.buffer_sizes] * calls, random.Random(2))
 
@@ -46,6 +46,16 @@ def test_every_request_on_a_gpu_fits_into_its_arena(plan: Plan, input_bytes: int
 def test_a_problem_of_gigabytes_gets_an_arena_of_little_more_than_one_call() -> None:
     content = content_of(6 << 30, 6 << 30)
     assert bench_on_gpu()._case_bytes(content, FULL.on_gpu()) < 1.03 * sum(content.buffer_sizes)
+
+
+@pytest.mark.parametrize(("mib", "calls"), [(250, 2), (300, 2), (384, 2), (385, 1)])
+def test_a_loop_of_large_calls_has_two_as_long_as_processes_may_stand_side_by_side(mib: int, calls: int) -> None:
+    plan, content = FULL.on_gpu(), content_of((mib << 20) - 4096, 4096)
+    assert plan.most_in_a_loop(content) == calls
+    assert plan.doubled(1, content) == (2 if mib <= 256 else 1), (
+        "device time is still measured by calls of one size"
+    )
+    assert bench_on_gpu()._case_bytes(content, plan) < AT_ONCE_BYTES
 
 
 def test_blocks_of_calls_that_fill_the_arena_are_not_doubled() -> None:
@@ -84,14 +94,16 @@ def timer_on_gpu(call_us: float, waits: str, earlier: list[CaseSession]) -> Case
     side: Any = SimpleNamespace(name="candidate")
     timer = CaseTimer(unused, oracle, [side], case, FULL.on_gpu(), 1.0, random.Random(1), earlier)
     timer._result.sides["candidate"].waits = waits
-    timer._choose_loop(content_of(4096, 4096), 4, call_us, host_bound=True)
+    timer._call_us["candidate"] = call_us
+    timer._choose_loop(content_of(4096, 4096), 4, host_bound=True)
     return timer
 
 
 def test_a_call_that_takes_the_host_long_is_not_warmed_up_and_needs_one_unit_in_later_sessions() -> None:
     earlier = CaseSession(CASE, {"candidate": SideTimes(waits="launch_bound")})
     first, later = (timer_on_gpu(160_000.0, "launch_bound", known) for known in ([], [earlier]))
-    assert first._warm_us == later._warm_us == 0.0 and first._loop_calls == 2
+    assert [timer._warming_us(timer._sides[0]) for timer in (first, later)] == [0.0, 0.0]
+    assert first._loop_calls == 2
     assert not any(
         timer._returns(way, n) for timer in (first, later) for way, n in ((Way.SINGLE, 1), (Way.STEADY, 2))
     )
@@ -105,11 +117,13 @@ def test_a_call_that_takes_the_host_long_is_not_warmed_up_and_needs_one_unit_in_
 def test_a_short_call_and_one_that_can_be_held_are_warmed_up(call_us: float, waits: str) -> None:
     earlier = CaseSession(CASE, {"candidate": SideTimes()})
     timer = timer_on_gpu(call_us, waits, [earlier])
-    assert timer._warm_us == WARM_US and timer._returns(Way.SINGLE, 1) and timer._least_units == 2
+    assert (
+        timer._warming_us(timer._sides[0]) == WARM_US and timer._returns(Way.SINGLE, 1) and timer._least_units == 2
+    )
 
 
 def test_a_side_that_could_not_be_held_is_not_tried_again() -> None:
     earlier = CaseSession(CASE, {"candidate": SideTimes(waits="synchronises")})
     timer = timer_on_gpu(800.0, "", [earlier])
     side: Any = SimpleNamespace(name="candidate")  # has no way to be asked for a held call
-    assert timer._is_host_bound(side, [], 800.0, 700.0) and not timer._result.held
+    assert timer._is_host_bound(side, [], 700.0) and not timer._result.held

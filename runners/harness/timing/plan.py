@@ -8,6 +8,9 @@ from runners.harness.memory.contents import Content
 
 # For the processor's sake a loop that the host paces is longer than a block, but not longer than this.
 MOST_LOOP_CALLS = 64
+# What the contents of two large calls may take, so that a loop has a second one. With the room to move them about, the
+# arena stays below what makes processes take turns (`runners.harness.timing.sessions.AT_ONCE_BYTES`).
+PAIR_BYTES = 768 << 20
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,11 @@ class Plan:
     def most_in_a_request(self, content: Content) -> int:
         """Return the most calls that any request on a GPU has: a larger block or a long loop."""
         return max(1, min(max(2 * self.most_calls, MOST_LOOP_CALLS), self.arena_calls(content)))
+
+    def most_in_a_loop(self, content: Content) -> int:
+        """Return the most calls that a loop on a GPU has where call time decides."""
+        has_pairs = 2 * sum(content.buffer_sizes) <= PAIR_BYTES
+        return max(self.most_in_a_request(content), 2 if has_pairs else 1)
 
     def doubled(self, calls: int, content: Content) -> int:
         """Return the calls of a larger block: twice as many, unless a single call fills a GPU's arena."""

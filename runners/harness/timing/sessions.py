@@ -447,7 +447,7 @@ class Bench:
         """
         if not self.oracle.on_gpu:
             return staging.arena_bytes(content, plan.doubled(plan.calls(content), content))
-        calls = plan.most_in_a_request(content)
+        calls = plan.most_in_a_loop(content)
         size = staging.arena_bytes(content, calls)
         return size + min(MOST_SLACK_BYTES, size // 4)
 
