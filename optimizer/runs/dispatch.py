@@ -31,6 +31,9 @@ from runners.signing.keyring import Keyring
 
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
+# A device elsewhere may be lent by the minute. A run's own confirmation takes as much of it as several first
+# evaluations that writers wait for, so that it comes after them.
+AFTER_FIRST_EVALUATIONS = 10
 
 
 def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
@@ -105,10 +108,20 @@ def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None
         evaluation=evaluation,
         queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
         dispatcher=dispatcher,
-        priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else run.priority,
+        priority=_priority(run, evaluation, dispatcher),
         external=tied_to(worker),
     )
     return store_job(job, _spec(run, evaluation.kernel, evaluation, baseline), run.problem_version_id)
+
+
+def _priority(run: Run, evaluation: Evaluation, dispatcher: str) -> int:
+    """Return the number by which a job goes before or after others of its queue."""
+    if evaluation.effort != Effort.CONFIRM:
+        return run.priority
+    is_elsewhere = dispatcher != CeleryDispatcher.name
+    if is_elsewhere and evaluation.purpose == EvaluationPurpose.SEARCH:
+        return run.priority + AFTER_FIRST_EVALUATIONS
+    return PRIORITY_OF_CONFIRMATIONS
 
 
 def store_job(job: Job, spec: JobSpec, version_id: int) -> Job:

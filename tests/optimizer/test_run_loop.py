@@ -16,6 +16,7 @@ from optimizer.loop import advance
 from optimizer.models import (
     AuthorKind,
     Evaluation,
+    EvaluationPurpose,
     EvaluationState,
     EvaluationStatus,
     Finding,
@@ -28,11 +29,12 @@ from optimizer.models import (
     Runner,
     RunState,
 )
+from optimizer.models.job import TURN
 from optimizer.queries.budgets import Budget
-from optimizer.runs.dispatch import dispatch
+from optimizer.runs.dispatch import dispatch, dispatch_again
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy
-from runners.job import Effort, JobResult, JobSpec, Language, Source, Status, Verdict
+from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Source, Status, Verdict
 from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, failed_result, fake_evaluate, make_run
 
@@ -190,6 +192,30 @@ def test_a_kernel_is_paired_with_its_base_and_not_with_its_reference(scripted: t
     run = drive(make_run(strategy="scripted"))
     again = dispatch(run, run.kernels.get(key="both"), Effort.FULL, first=False)
     assert Job.objects.get(evaluation=again).spec["parent"]["text"] == "int x2;"
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "order"),
+    [
+        ("celery", ["confirmation", "settling", "first"]),
+        ("spool", ["settling", "first", "confirmation"]),
+        ("kernelbot", ["settling", "first", "confirmation"]),
+    ],
+)
+def test_a_confirmation_of_a_run_waits_for_first_evaluations_where_the_device_is_elsewhere(
+    scripted: type[Scripted], dispatcher: str, order: list[str]
+) -> None:
+    scripted.steps = [draft("k1", "int x1;"), draft("k2", "int x2;")]
+    run = drive(make_run(strategy="scripted"))
+    run.dispatcher, run.priority = dispatcher, 3
+    first, second = run.kernels.filter(key__in=("k1", "k2"))
+    names = {
+        dispatch(run, first, Effort.CONFIRM, first=False).pk: "confirmation",
+        dispatch(run, second, Effort.FULL, first=False).pk: "first",
+        dispatch_again(run, first, EvaluationPurpose.SETTLING, Baseline.EAGER).pk: "settling",
+    }
+    waiting = Job.objects.filter(evaluation__in=names).order_by("priority", TURN)
+    assert [names[job.evaluation_id] for job in waiting] == order
 
 
 def test_the_evaluations_budget_is_never_exceeded_however_many_drafts_there_are(scripted: type[Scripted]) -> None:
