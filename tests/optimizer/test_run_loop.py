@@ -215,7 +215,7 @@ def test_a_confirmation_of_a_run_waits_for_first_evaluations_where_the_device_is
         dispatch_again(run, first, EvaluationPurpose.SETTLING, Baseline.EAGER).pk: "settling",
     }
     waiting = Job.objects.filter(evaluation__in=names).order_by("priority", TURN)
-    assert [names[job.evaluation_id] for job in waiting] == order
+    assert [names[job.evaluation.pk] for job in waiting if job.evaluation] == order
 
 
 def test_the_evaluations_budget_is_never_exceeded_however_many_drafts_there_are(scripted: type[Scripted]) -> None:
