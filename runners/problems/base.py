@@ -57,6 +57,15 @@ class TorchPolicy(StrEnum):
     ALLOW = "allow"
 
 
+class Judging(StrEnum):
+    """List the ways in which outputs can be judged."""
+
+    AS_EXPECTED = "as_expected"
+    # The reference is accurate on these inputs without TF32 and nearly so with it: only gross errors show.
+    WITHOUT_TF32 = "without_tf32"
+    NOT_AT_ALL = "not_at_all"
+
+
 @dataclass(frozen=True)
 class Argument:
     """Describe one argument of the C signature.
@@ -282,7 +291,7 @@ class Problem(ABC):
     def in_full_precision(self, inputs: CallInputs) -> list[torch.Tensor] | None:
         """Return the reference's result with TF32 switched off, or None if that says nothing for this format.
 
-        Called only if `expects_own_result` is true and an output is outside the tolerance of that result.
+        Called only where the reference may be in TF32 and an output is not within the tolerance of what is expected.
         """
         return None
 
@@ -306,16 +315,12 @@ class Problem(ABC):
         """Return the tolerance for an output of that dtype if the inputs come from a distribution."""
         return self.tolerance(dtype)
 
-    def is_variant(self, distribution: str) -> bool:
-        """Return whether a distribution is a variant of ours, which shows gross errors, rather than a published one."""
-        return False
-
-    def unsuited(self, distribution: str, inputs: Callable[[], CallInputs]) -> bool:
-        """Return whether inputs are no test, because the reference loses too much on them.
+    def judging(self, distribution: str, inputs: Callable[[], CallInputs]) -> Judging:
+        """Return how outputs for inputs can be judged, by what the reference loses on them.
 
         Called after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
         """
-        return False
+        return Judging.AS_EXPECTED
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
         """Return a format's own verdict on the outputs (GPU MODE's check_implementation).

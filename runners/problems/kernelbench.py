@@ -28,6 +28,7 @@ from runners.problems.base import (
     CandidateSetup,
     Case,
     Footprint,
+    Judging,
     Problem,
     ProblemError,
     Purpose,
@@ -121,7 +122,7 @@ class KernelBenchProblem(Problem):
             self.languages = (Language.CPP, Language.HIP, Language.CUDA, Language.TRITON, Language.PYTHON)
         self._losses: list[Loss | None] = []
         self._expects_own = False
-        # What float64 gave in the last `expected`, kept until `unsuited` if the reference was not steady.
+        # The last outcome of `expected`, kept until `judging` if the reference was not steady.
         self._unsteady: Outcome | None = None
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
@@ -200,22 +201,20 @@ class KernelBenchProblem(Problem):
             return case.distributions
         return (*case.distributions, *self._survived)
 
-    def is_variant(self, distribution: str) -> bool:
-        """Return whether a distribution is one of the variants that the reference survives."""
-        return distribution != PUBLISHED and distribution in self._survived
-
-    def unsuited(self, distribution: str, inputs: Callable[[], CallInputs]) -> bool:
-        """Return whether a variant's inputs are no test at this size, because the reference is not steady on them.
+    def judging(self, distribution: str, inputs: Callable[[], CallInputs]) -> Judging:
+        """Return that a variant is no test at this size if the reference is not steady on it.
 
         A reference that only TF32 makes unsteady, and not by much, can be compared with in full precision.
         """
         outcome, self._unsteady = self._unsteady, None
-        if outcome is None or not self.is_variant(distribution):
-            return False
-        if any(loss is None or loss.overall > MOST_VARIANT_LOSS for loss in outcome.losses):
-            return True
+        if outcome is None or distribution == PUBLISHED or distribution not in self._survived:
+            return Judging.AS_EXPECTED
+        losses = [math.inf if loss is None else loss.overall for loss in outcome.losses]
+        if outcome.wide is None or max(losses, default=math.inf) > MOST_VARIANT_LOSS:
+            return Judging.NOT_AT_ALL
         exact = self.in_full_precision(inputs())
-        return exact is None or not self._steady(replace(outcome, narrow=exact))
+        is_steady = exact is not None and self._steady(replace(outcome, narrow=exact))
+        return Judging.WITHOUT_TF32 if is_steady else Judging.NOT_AT_ALL
 
     def footprint(self, case: Case) -> Footprint:
         """Return the bytes of a case from its module on the meta device."""
@@ -232,6 +231,7 @@ class KernelBenchProblem(Problem):
         Float32 serves for models that draw random numbers, mix types, are too large (WIDE_BYTES) or too
         ill-conditioned for the tolerance.
         """
+        self._unsteady = None  # frees the memory before the next outcome takes its own
         outcome = self._outcome(self._moved(self._prepared(), inputs), inputs)
         self._losses, self._unsteady = outcome.losses, None if self._steady(outcome) else outcome
         wide = outcome.wide
@@ -246,8 +246,7 @@ class KernelBenchProblem(Problem):
         return self._expects_own
 
     def in_full_precision(self, inputs: CallInputs) -> list[torch.Tensor] | None:
-        """Run the prepared model with TF32 switched off. None if torch refuses, because the module has set precisions
-        by other means.
+        """Run the prepared model with TF32 switched off. Return None if it does not run so.
 
         Raises torch.OutOfMemoryError: without this result nobody can tell whether an output is right.
         """

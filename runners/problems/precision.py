@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -61,17 +62,32 @@ class Errors:
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Compute products and convolutions of float32 in full precision inside the block.
+    """Compute products, convolutions and recurrent layers of float32 in full precision inside the block.
 
-    Raises RuntimeError if the program has set precisions by torch's newer settings, which exclude these.
+    torch has older and newer settings for the same, and refuses to read the one after the other was used. Both are
+    restored as they were.
     """
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = False
+    backends: Any = torch.backends
+    settings: list[tuple[Any, str, Any]] = [(backends.cudnn, "allow_tf32", False)]
+    if hasattr(backends.cudnn, "conv"):  # since torch 2.9
+        settings = [(layer, "fp32_precision", "ieee") for layer in (backends.cudnn.conv, backends.cudnn.rnn)]
     try:
+        products = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        products = ""
+        settings.append((backends.cuda.matmul, "fp32_precision", "ieee"))
+    before = [getattr(place, name) for place, name, _ in settings]
+    try:
+        if products:
+            torch.set_float32_matmul_precision("highest")
+        for place, name, full in settings:
+            setattr(place, name, full)
         yield
     finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
+        for (place, name, _), value in zip(settings, before, strict=True):
+            setattr(place, name, value)
+        if products:
+            torch.set_float32_matmul_precision(products)
 
 
 def as_close(

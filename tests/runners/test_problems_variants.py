@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runners.problems import load, open_bundle
-from runners.problems.base import CallInputs, Purpose
+from runners.problems.base import CallInputs, Judging, Purpose
 from runners.problems.kernelbench import KernelBenchProblem
 from runners.problems.variants import VARIANTS, VariantForm, changeable, changed
 
@@ -149,12 +149,13 @@ def test_a_variant_on_which_the_reference_is_not_steady_at_full_size_is_no_test(
     made = opened.make_inputs(case, 1, "scaled")
     endless = CallInputs({**made.values, "0": made.values["0"] * float("inf")})
 
-    def unsuited(inputs: CallInputs, distribution: str) -> bool:
+    def judging(inputs: CallInputs, distribution: str) -> Judging:
         opened.expected(inputs)
-        return opened.unsuited(distribution, lambda: inputs)
+        return opened.judging(distribution, lambda: inputs)
 
-    assert not unsuited(made, "scaled")
-    assert unsuited(endless, "scaled") and not unsuited(endless, "published")
+    assert judging(made, "scaled") is Judging.AS_EXPECTED
+    assert judging(endless, "scaled") is Judging.NOT_AT_ALL
+    assert judging(endless, "published") is Judging.AS_EXPECTED
 
 
 def test_large_cases_have_no_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

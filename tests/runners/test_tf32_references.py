@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from runners.harness.oracle.oracle import Oracle
 from runners.problems import load, precision
 from runners.problems.base import Purpose
 from runners.problems.compare import ELEMENT_BYTES
-from runners.problems.precision import as_close, errors_of, without_tf32
+from runners.problems.precision import as_close, errors_of
 from runners.problems.tolerance import Tolerance
 from runners.problems.variants import VARIANTS
 from runners.wire import to_plain
@@ -24,7 +27,7 @@ TOLERANCE = Tolerance(1e-4, 1e-4)
 REFERENCE = """
 import torch
 def cut(x):
-    in_tf32 = x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    in_tf32 = x.dtype == torch.float32 and torch.backends.cudnn.conv.fp32_precision != "ieee"
     return (x.view(torch.int32) & ~0x1FFF).view(torch.float32) if in_tf32 else x
 class Model(torch.nn.Module):
     def forward(self, x):
@@ -132,12 +135,53 @@ def test_an_output_that_is_the_same_in_both_precisions_is_compared_as_published(
     assert as_close([index], [index], [index], [TOLERANCE]) is None
 
 
-def test_tf32_is_off_inside_the_block_only() -> None:
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    with pytest.raises(ZeroDivisionError), without_tf32():
-        assert not torch.backends.cuda.matmul.allow_tf32 and not torch.backends.cudnn.allow_tf32
+SETTINGS = """
+import json, torch
+from runners.problems.precision import without_tf32
+def seen():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    readers = [lambda: matmul.allow_tf32, lambda: cudnn.allow_tf32, torch.get_float32_matmul_precision,
+               lambda: cudnn.conv.fp32_precision, lambda: cudnn.rnn.fp32_precision]
+    values = []
+    for read in readers:
+        try:
+            values.append(read())
+        except RuntimeError:
+            values.append("refused")
+    return values
+{chosen}
+before = seen()
+try:
+    with without_tf32():
+        layers = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+        inside = [layer.fp32_precision for layer in layers]
         raise ZeroDivisionError
-    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
+except ZeroDivisionError:
+    pass
+print(json.dumps([before, inside, seen()]))
+"""
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "",
+        "torch.set_float32_matmul_precision('medium')",
+        "torch.backends.cuda.matmul.allow_tf32 = True",
+        "torch.backends.cudnn.allow_tf32 = False",
+        "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+        "torch.backends.fp32_precision = 'tf32'",
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    ],
+)
+def test_tf32_is_off_inside_the_block_only_whatever_a_module_has_chosen(chosen: str) -> None:
+    program = [sys.executable, "-c", SETTINGS.format(chosen=chosen)]
+    found = subprocess.run(program, check=True, capture_output=True, text=True)
+    before, inside, after = json.loads(found.stdout)
+    assert inside == ["ieee"] * 3
+    # Whether an older setting may be read after the newer one was used is torch's own affair.
+    assert all(b in (a, "refused") or a == "refused" for b, a in zip(before, after, strict=True)), (before, after)
+    assert before[2] == after[2], "torch.compile reads this one"
 
 
 class Judge:
@@ -188,6 +232,27 @@ def test_variants_show_gross_errors_where_the_reference_is_in_tf32(tmp_path: Pat
     assert "elements wrong" in (judge.complaint(torch.zeros_like(x)) or "")
     assert "elements wrong" in (judge.complaint(x * 2.1) or "")
     assert "elements wrong" in (judge.complaint((x * 2).clamp(-2, 2)) or ""), "right where inputs are small"
+
+
+def test_a_variant_on_which_tf32_is_accurate_is_judged_as_strictly_as_others(tmp_path: Path) -> None:
+    # TF32 loses less than a quarter of the tolerance of outputs that are small beside its absolute part.
+    judge = Judge(tmp_path, REFERENCE.replace("cut(x) * 2", "cut(x) * 0.002"), "scaled")
+    assert judge.complaint(cut(judge.x, TF32) * 0.002) is None
+    assert "elements wrong" in (judge.complaint(judge.x * 0.00202) or "")
+
+
+def test_variants_are_found_for_a_module_that_chooses_its_precision_by_the_newer_setting(tmp_path: Path) -> None:
+    path = tmp_path / "1_Newer.py"
+    path.write_text(
+        REFERENCE.replace("import torch\n", "import torch\ntorch.backends.cudnn.fp32_precision = 'tf32'\n", 1)
+    )
+    found = (
+        "from runners.problems import load, open_bundle; from runners.problems.base import Purpose; import sys; "
+    )
+    found += "from pathlib import Path; problem = open_bundle(load(Path(sys.argv[1]))); "
+    found += "print(problem.distributions(problem.cases('cpu', Purpose.TEST)[0]))"
+    told = subprocess.run([sys.executable, "-c", found, str(path)], check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == str(("published", *VARIANTS))
 
 
 def test_a_variant_on_which_a_reference_in_tf32_loses_too_much_is_no_test(tmp_path: Path) -> None:

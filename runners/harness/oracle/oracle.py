@@ -20,7 +20,7 @@ from runners.harness.oracle.protocol import Answer
 from runners.harness.oracle.setups import write_setup
 from runners.job import ProblemBundle
 from runners.problems import open_bundle
-from runners.problems.base import CallInputs, CandidateSetup, Case, Problem, TensorSpec
+from runners.problems.base import CallInputs, CandidateSetup, Case, Judging, Problem, TensorSpec
 from runners.problems.compare import Comparison, compare, unexpected_special
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.footprint import footprint_of
@@ -56,14 +56,14 @@ class Layout:
 class Expectation:
     """Hold what is expected of a content, and what the reference itself loses (None until a norm is judged).
 
-    `is_own` is true if the outputs are the reference's own, `is_test` is false if nothing can be expected.
+    `is_own` is true if the outputs are the reference's own.
     """
 
     content: int
     outputs: list[torch.Tensor]
     losses: list[Loss | None] | None = None
     is_own: bool = False
-    is_test: bool = True
+    judging: Judging = Judging.AS_EXPECTED
 
     @property
     def size_bytes(self) -> int:
@@ -249,7 +249,7 @@ class Oracle:
         Where what is expected has no higher precision, nothing is to be gained, and the answer is no.
         """
         expected = self._expectation(content)
-        if self._problem.compares or not expected.is_test:
+        if self._problem.compares or expected.judging is not Judging.AS_EXPECTED:
             return False
         declared = self._layouts[self._case_of(content).name].outputs or []
         if all(dtype_name(exact) == spec.dtype for exact, spec in zip(expected.outputs, declared, strict=False)):
@@ -262,7 +262,7 @@ class Oracle:
 
     def _compared_with_expected(self, content: int, outputs: list[torch.Tensor]) -> dict[str, Any]:
         expected = self._expectation(content)
-        if not expected.is_test:
+        if expected.judging is Judging.NOT_AT_ALL:
             return _plain(Comparison(None, 0.0, 0.0))
         own = None
         if self._problem.compares:
@@ -270,7 +270,7 @@ class Oracle:
         compared = self._element_wise(outputs, expected, norms=own is None)
         if own is not None:
             compared = replace(compared, error=own or unexpected_special(outputs, expected.outputs))
-        elif compared.error is not None and (expected.is_own or self._is_variant(content)):
+        elif compared.error is not None and self._is_in_tf32(expected):
             compared = self._compared_in_full_precision(expected, outputs) or compared
         return _plain(compared)
 
@@ -286,10 +286,15 @@ class Oracle:
             return None
         distribution = self._distributions[content]
         tolerances = [self._problem.tolerance_of(dtype_name(output), distribution) for output in outputs]
-        return as_close(outputs, own, exact, tolerances, VARIANT_FACTOR if self._is_variant(content) else FACTOR)
+        factor = VARIANT_FACTOR if expected.judging is Judging.WITHOUT_TF32 else FACTOR
+        return as_close(outputs, own, exact, tolerances, factor)
 
-    def _is_variant(self, content: int) -> bool:
-        return self._problem.is_variant(self._distributions[content])
+    def _is_in_tf32(self, expected: Expectation) -> bool:
+        """Return whether the reference may be in TF32, so that outputs can be compared with it in full precision.
+
+        On published inputs its own result is expected then, and on variants it is steady only without TF32.
+        """
+        return expected.judging is Judging.WITHOUT_TF32 or self._kind_of(expected.content) in self._own_losses
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
         return tensor_at(self._reference_buffers, spec, spec["offset"]).clone()
@@ -315,11 +320,11 @@ class Oracle:
         outputs, restored = self._problem.expected(self._restored(content)), partial(self._restored, content)
         losses = self._problem.losses(restored, outputs)
         # With another distribution, each content has to show by itself whether its inputs are a test.
-        is_test = not self._problem.unsuited(kind[1], restored)
+        judging = self._problem.judging(kind[1], restored)
         is_own = self._problem.expects_own_result
         if is_own and kind[1] == self._case_of(content).distributions[0]:
             self._own_losses[kind] = losses
-        return Expectation(content, outputs, losses, is_own=is_own, is_test=is_test)
+        return Expectation(content, outputs, losses, is_own=is_own, judging=judging)
 
     def _element_wise(
         self, outputs: list[torch.Tensor], expected: Expectation, *, norms: bool = True, share: float = 1.0
