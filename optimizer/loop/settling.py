@@ -16,7 +16,7 @@ from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.models import Evaluation, Kernel, Run, VerdictChoice
 from optimizer.runs.best import confirmations, update_best
-from optimizer.runs.dispatch import dispatch
+from optimizer.runs.dispatch import dispatch, priority_in_search
 from optimizer.runs.evidence import Evidence, Standing, evidence_of
 from runners.job import Effort
 
@@ -85,7 +85,10 @@ def _overlaps(one: Standing, leader: Standing) -> bool:
 def _ask(run: Run, kernel: int, opponent: int | None) -> Evaluation:
     # Filtered by run: an id that came from elsewhere would fail here instead of measuring another run's kernel.
     rows = Kernel.objects.filter(run=run).select_related("evaluation").in_bulk([kernel, opponent or kernel])
-    return dispatch(run, rows[kernel], Effort.CONFIRM, first=False, opponent=rows[opponent] if opponent else None)
+    against = rows[opponent] if opponent else None
+    return dispatch(
+        run, rows[kernel], Effort.CONFIRM, first=False, opponent=against, priority=priority_in_search(run)
+    )
 
 
 def _figures(one: Standing) -> str:

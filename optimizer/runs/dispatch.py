@@ -32,8 +32,8 @@ from runners.signing.keyring import Keyring
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
 # A device elsewhere may be lent by the minute. A run's own confirmation takes as much of it as several first
-# evaluations that writers wait for, so that it comes after them.
-AFTER_FIRST_EVALUATIONS = 10
+# evaluations that writers wait for, so that it comes after them. More than a campaign has configurations.
+AFTER_FIRST_EVALUATIONS = 1000
 
 
 def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
@@ -67,15 +67,28 @@ def begin_reported(run: Run, kernel: Kernel) -> Evaluation:
 
 
 def dispatch(
-    run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
+    run: Run,
+    kernel: Kernel,
+    effort: Effort,
+    *,
+    first: bool,
+    opponent: Kernel | None = None,
+    priority: int | None = None,
 ) -> Evaluation:
     """Create an evaluation with its job, and notify the runners after commit. Call under the run's lock.
 
     The kernel is timed in turns with `opponent`, or with its parent where no opponent is named.
     """
     evaluation = _evaluation(run, kernel, effort, first=first, opponent=opponent)
-    queue_job(run, evaluation)
+    queue_job(run, evaluation, priority=priority)
     return evaluation
+
+
+def priority_in_search(run: Run) -> int:
+    """Return the priority of a confirmation that the run itself asks for before it ends."""
+    if run.dispatcher == CeleryDispatcher.name:
+        return PRIORITY_OF_CONFIRMATIONS
+    return run.priority + AFTER_FIRST_EVALUATIONS
 
 
 def dispatch_again(
@@ -93,35 +106,32 @@ def dispatch_again(
     return evaluation
 
 
-def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None, worker: str = "") -> Job:
+def queue_job(
+    run: Run,
+    evaluation: Evaluation,
+    baseline: Baseline | None = None,
+    worker: str = "",
+    priority: int | None = None,
+) -> Job:
     """Create the job of an evaluation that has none, and notify the runners after commit.
 
     Static builds always go to this installation's own workers. Without a `baseline`, the run's is timed alongside.
-    With a `worker`, only that one takes the job while it is alive.
+    With a `worker`, only that one takes the job while it is alive. Without a `priority`, confirmations go first.
     """
     effort = Effort(evaluation.effort)
     if evaluation.purpose == EvaluationPurpose.SEARCH:
         _name_opponent(evaluation)
     # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
+    usual = PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else run.priority
     job = Job(
         evaluation=evaluation,
         queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
         dispatcher=dispatcher,
-        priority=_priority(run, evaluation, dispatcher),
+        priority=usual if priority is None else priority,
         external=tied_to(worker),
     )
     return store_job(job, _spec(run, evaluation.kernel, evaluation, baseline), run.problem_version_id)
-
-
-def _priority(run: Run, evaluation: Evaluation, dispatcher: str) -> int:
-    """Return the number by which a job goes before or after others of its queue."""
-    if evaluation.effort != Effort.CONFIRM:
-        return run.priority
-    is_elsewhere = dispatcher != CeleryDispatcher.name
-    if is_elsewhere and evaluation.purpose == EvaluationPurpose.SEARCH:
-        return run.priority + AFTER_FIRST_EVALUATIONS
-    return PRIORITY_OF_CONFIRMATIONS
 
 
 def store_job(job: Job, spec: JobSpec, version_id: int) -> Job:

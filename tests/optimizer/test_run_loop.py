@@ -13,6 +13,7 @@ from django.utils import timezone
 from optimizer.actions.run import do_pause_run, do_raise_budget, do_resume_run, do_stop_run
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
+from optimizer.loop.settling import _ask
 from optimizer.models import (
     AuthorKind,
     Evaluation,
@@ -197,9 +198,9 @@ def test_a_kernel_is_paired_with_its_base_and_not_with_its_reference(scripted: t
 @pytest.mark.parametrize(
     ("dispatcher", "order"),
     [
-        ("celery", ["confirmation", "settling", "first"]),
-        ("spool", ["settling", "first", "confirmation"]),
-        ("kernelbot", ["settling", "first", "confirmation"]),
+        ("celery", ["confirmation", "release", "settling", "first"]),
+        ("spool", ["release", "settling", "first", "confirmation"]),
+        ("kernelbot", ["release", "settling", "first", "confirmation"]),
     ],
 )
 def test_a_confirmation_of_a_run_waits_for_first_evaluations_where_the_device_is_elsewhere(
@@ -210,7 +211,8 @@ def test_a_confirmation_of_a_run_waits_for_first_evaluations_where_the_device_is
     run.dispatcher, run.priority = dispatcher, 3
     first, second = run.kernels.filter(key__in=("k1", "k2"))
     names = {
-        dispatch(run, first, Effort.CONFIRM, first=False).pk: "confirmation",
+        _ask(run, first.pk, None).pk: "confirmation",
+        dispatch(run, first, Effort.CONFIRM, first=False).pk: "release",
         dispatch(run, second, Effort.FULL, first=False).pk: "first",
         dispatch_again(run, first, EvaluationPurpose.SETTLING, Baseline.EAGER).pk: "settling",
     }

@@ -19,7 +19,7 @@ from runners.harness.memory.contents import Buffer, Content
 from runners.harness.oracle.client import Judgement
 from runners.harness.processes.participant import HOLD_S, RequestTimes
 from runners.harness.timing import case_timer
-from runners.harness.timing.case_timer import LONG_US, WARM_US, CaseTimer
+from runners.harness.timing.case_timer import LONG_US, WARM_US, CaseTimer, Way
 from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Timings
 from runners.harness.verdict.report import speedup_of
@@ -92,7 +92,8 @@ class Clock:
 class Side:
     """Simulate a participant. One that `fills_queue` cannot enqueue a call while the device is held.
 
-    The first call of a loop takes `wake_us` longer, since the process has just been woken.
+    The first call of a loop takes `wake_us` longer, since the process has just been woken. A cheat says that the others
+    took `claim_us` each.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Side:
     host_us: float
     fills_queue: bool = False
     wake_us: float = 0.0
+    claim_us: float | None = None
     arena: Arena = field(default_factory=MemorylessArena)
     overwrites: bool = False
     made: int = 0
@@ -150,7 +152,10 @@ class Side:
         lead_in = 1 + (1 + int(warm_us // call_us) if warm_us else 0)
         times = [self.wake_us + lead_in * call_us, sum(self._each_us(call_us, others))]
         self.warmed_us = warm_us
-        return RequestTimes(times, self._passed(sum(times), lead_in + others) + 30.0)
+        outside = self._passed(sum(times), lead_in + others) + 30.0
+        if others and self.claim_us is not None:
+            times = [sum(times) - self.claim_us * others, self.claim_us * others]
+        return RequestTimes(times, outside)
 
 
 @pytest.fixture
@@ -220,6 +225,32 @@ def test_a_large_call_beside_a_reference_that_cannot_be_held_shows_none_of_the_t
     timings = timed([Side(CANDIDATE, clock, 80.0, 20.0, wake_us=200.0), reference], oracle)
     assert timings.basis(CASE.name) is Objective.CALL and oracle.judged >= FULL.sessions
     assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(100.0, rel=0.003)
+
+
+def test_the_second_of_two_calls_counts_as_no_faster_than_on_a_held_device(clock: Clock) -> None:
+    reference = Side(BASELINE, clock, 700.0, 8_000.0, fills_queue=True)
+    cheat = Side(CANDIDATE, clock, 400.0, 20.0, claim_us=20.0)
+    timings = timed([cheat, reference], Oracle(output_bytes=270 << 20))
+    assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(20.0, rel=0.01)
+
+
+def test_a_large_call_that_cannot_be_held_itself_is_timed_alone(clock: Clock) -> None:
+    sides = pair(clock, 1.0, 700.0, 4_000.0, fills_queue=True, wake_us=200.0)
+    timings = timed(sides, Oracle(output_bytes=270 << 20))
+    (first, *_) = timings.sessions[CASE.name]
+    assert first.sides[CANDIDATE].call.samples_us == pytest.approx([4_200.0] * 8, rel=0.01)
+    assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_short_call_beside_a_long_one_returns_to_the_device_before_it_is_timed(clock: Clock) -> None:
+    kernel, parent = Side(CANDIDATE, clock, 80.0, 20.0), Side(PARENT, clock, 90.0, 20.0)
+    reference = Side(BASELINE, clock, 700.0, 2 * LONG_US, fills_queue=True)
+    problem: Any = None
+    given: Any = [kernel, reference, parent]
+    simulated: Any = Oracle(output_bytes=270 << 20)
+    timer = CaseTimer(problem, simulated, given, CASE, FULL.on_gpu(), 30.0, random.Random(3))
+    timer.measure()
+    assert [timer._returns(side, Way.HELD, 1) for side in given] == [True, False, True]
 
 
 def test_a_short_call_is_warmed_up_beside_a_reference_that_takes_the_host_long(clock: Clock) -> None:

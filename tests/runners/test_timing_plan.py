@@ -58,6 +58,13 @@ def test_a_loop_of_large_calls_has_two_as_long_as_processes_may_stand_side_by_si
     assert bench_on_gpu()._case_bytes(content, plan) < AT_ONCE_BYTES
 
 
+def test_room_for_a_second_call_is_not_worth_starting_processes_one_by_one() -> None:
+    bench, content = bench_on_gpu(), content_of(300 << 20, 4096)
+    roomy = bench._case_bytes(content, FULL.on_gpu())
+    bench.device_bytes = 16 << 30
+    assert bench._takes_much(roomy) and not bench._takes_much(bench._case_bytes(content, FULL.on_gpu()))
+
+
 def test_blocks_of_calls_that_fill_the_arena_are_not_doubled() -> None:
     content = content_of(700 << 20, 100 << 20)
     plan = FULL.on_gpu()
@@ -105,7 +112,9 @@ def test_a_call_that_takes_the_host_long_is_not_warmed_up_and_needs_one_unit_in_
     assert [timer._warming_us(timer._sides[0]) for timer in (first, later)] == [0.0, 0.0]
     assert first._loop_calls == 2
     assert not any(
-        timer._returns(way, n) for timer in (first, later) for way, n in ((Way.SINGLE, 1), (Way.STEADY, 2))
+        timer._returns(timer._sides[0], way, n)
+        for timer in (first, later)
+        for way, n in ((Way.SINGLE, 1), (Way.STEADY, 2))
     )
     assert first._least_units == FULL.least_units and later._least_units == 1
     # Only the first session makes single calls, which are shown and decide nothing.
@@ -118,7 +127,9 @@ def test_a_short_call_and_one_that_can_be_held_are_warmed_up(call_us: float, wai
     earlier = CaseSession(CASE, {"candidate": SideTimes()})
     timer = timer_on_gpu(call_us, waits, [earlier])
     assert (
-        timer._warming_us(timer._sides[0]) == WARM_US and timer._returns(Way.SINGLE, 1) and timer._least_units == 2
+        timer._warming_us(timer._sides[0]) == WARM_US
+        and timer._returns(timer._sides[0], Way.SINGLE, 1)
+        and timer._least_units == 2
     )
 
 

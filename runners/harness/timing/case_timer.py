@@ -21,7 +21,7 @@ from statistics import median
 
 from runners.errors import BASELINE, CANDIDATE, PARENT, CandidateFailure
 from runners.harness.memory.contents import Content
-from runners.harness.memory.staging import StagedCall, stage
+from runners.harness.memory.staging import StagedCall, arena_bytes, stage
 from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, RequestTimes
 from runners.harness.timing.first_calls import make_first_calls
@@ -78,7 +78,7 @@ class CaseTimer:
         self._call_us: dict[str, float] = {}
         self._repeats: dict[str, int] = {}
         self._last_side = ""
-        self._one_by_one = self._long = False
+        self._one_by_one = self._long = self._in_pairs = False
 
     def measure(self) -> CaseSession:
         """Warm up, choose the block size, and time units until they are precise enough. Raises CandidateFailure."""
@@ -214,10 +214,15 @@ class CaseTimer:
         """Give loops of large calls a second one, which alone counts, if memory allows.
 
         A call that is alone shows a process that has just been woken: 275 instead of 78 µs on an H200. It is not
-        repeated, since call time decides here, and a repeated content could be recognised.
+        repeated, since call time decides here, and a repeated content could be recognised. The referee's clock cannot
+        tell two calls apart, so a candidate has to be one whose device time is known.
         """
-        if self._plan.most_in_a_loop(content) < 2:
+        fits = all(
+            side.arena.size_bytes >= arena_bytes(content, 2) and not side.arena.frugal for side in self._sides
+        )
+        if not (fits and self._result.holds(CANDIDATE)):
             return
+        self._in_pairs = True
         contents = self._make(2)
         for side in self._sides:
             self._looped(side, contents)
@@ -271,8 +276,8 @@ class CaseTimer:
             order = [side for side in drawn if way is not Way.HELD or self._may_hold(side)]
             if way is Way.STEADY and self._loop_calls:
                 calls = self._loop_calls
-            returns = self._returns(way, calls)
-            contents = self._make(2 * calls + 2 * len(order) * returns)
+            returns = {side.name: self._returns(side, way, calls) for side in order}
+            contents = self._make(2 * calls + 2 * sum(returns.values()))
             untimed = contents[2 * calls :]
             self._outputs.draw(unit, contents[0])
             blocks: dict[str, list[float]] = {side.name: [] for side in order}
@@ -282,22 +287,22 @@ class CaseTimer:
                 # One draw for all sides of a half, so that their buffers lie at the same offsets.
                 place = self._rng.getrandbits(64)
                 for side in sides:
-                    if returns:
+                    if returns[side.name]:
                         self._untimed(side, [untimed.pop()], Way.SINGLE)
                     blocks[side.name].append(self._block(side, half, self._way_of(side, way), place))
             basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
             for name, medians in blocks.items():
                 self._result.sides[name].of(basis).blocks.append(medians)
 
-    def _returns(self, way: Way, calls: int) -> bool:
-        """Return whether each block needs an untimed call of its own content first, since the device served another
-        side.
+    def _returns(self, side: CandidateProcess, way: Way, calls: int) -> bool:
+        """Return whether a side's block needs an untimed call of its own content first, since the device served
+        another side.
 
         The first call after such a change was up to an eighth slower on an H100 if it touches gigabytes, probably
         because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
         loop leaves out its first call anyway.
         """
-        few = 0 if self._long else FEW_CALLS
+        few = 0 if self._is_long(side) else FEW_CALLS
         if way is Way.STEADY:
             few = 0 if self._warm_us else 1
         return self._oracle.on_gpu and calls <= few
@@ -324,7 +329,7 @@ class CaseTimer:
             return [Way.SINGLE]
         if self._result.held:
             return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
-        if not (unit or self._earlier):
+        if not unit and (not self._earlier or self._in_pairs):
             return [Way.SINGLE, Way.STEADY]
         return [Way.HELD, Way.STEADY] if self._parent_is_held else [Way.STEADY]
 
@@ -368,21 +373,24 @@ class CaseTimer:
     def _loop_samples(self, side: CandidateProcess, run: RequestTimes, calls: int) -> list[float]:
         """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is alone.
 
-        A single call that was repeated counts as no faster than on a device that was held: it had contents then that
-        nobody had seen.
+        A single call that was repeated, or the second of two, counts as no faster than on a device that was held: it
+        had contents then that nobody had seen, and the referee's clock for itself.
         """
         first_us, others_us = run.inside_us
-        if calls > 1:
-            return [others_us / (calls - 1)]
-        if side.name not in self._repeats:
+        others = calls - 1 or self._repeats.get(side.name, 0)
+        if not others:
             return [first_us]
-        mean_us = others_us / self._repeats[side.name]
-        held = self._result.sides[side.name].device.samples_us
-        return [max(mean_us, median(held))] if held else [mean_us]
+        mean_us = others_us / others
+        held = self._result.sides[side.name].device.samples_us if calls == 1 or self._in_pairs else []
+        return [max(mean_us, median(held))] if held and self._may_hold(side) else [mean_us]
 
     def _warming_us(self, side: CandidateProcess) -> float:
         """Return for how long a side's loop warms the processor. Calls that take the host long need no such time."""
-        return 0.0 if self._long and self._call_us[side.name] >= LONG_US else self._warm_us
+        return 0.0 if self._is_long(side) else self._warm_us
+
+    def _is_long(self, side: CandidateProcess) -> bool:
+        """Return whether the host needs long for a call of a side that cannot be held."""
+        return self._long and self._call_us[side.name] >= LONG_US
 
     def _loop_request(self, side: CandidateProcess, run: RequestTimes, calls: int) -> TimedRequest:
         """Return a loop as the two clocks saw it, without what came before it.

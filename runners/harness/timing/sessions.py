@@ -447,9 +447,15 @@ class Bench:
         """
         if not self.oracle.on_gpu:
             return staging.arena_bytes(content, plan.doubled(plan.calls(content), content))
-        calls = plan.most_in_a_loop(content)
-        size = staging.arena_bytes(content, calls)
-        return size + min(MOST_SLACK_BYTES, size // 4)
+        least, most = (
+            _with_slack(staging.arena_bytes(content, calls))
+            for calls in (plan.most_in_a_request(content), plan.most_in_a_loop(content))
+        )
+        return least if self._takes_much(most) else most
+
+
+def _with_slack(size_bytes: int) -> int:
+    return size_bytes + min(MOST_SLACK_BYTES, size_bytes // 4)
 
 
 def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[CandidateProcess]:
