@@ -193,18 +193,23 @@ class Judge:
         self.arena = HostArena(mmap.mmap(-1, 1 << 20))
         self.oracle = Oracle(self.arena)
         self.oracle.answer({"op": "open", "bundle": to_plain(load(path))})
+        self.take(distribution)
+
+    def take(self, distribution: str) -> None:
+        """Make the inputs that are judged next."""
         (case,) = self.oracle._problem.cases("cpu", Purpose.TEST)
-        contents = {"offset": 0, "case": to_plain(case), "distribution": distribution, "first": 1, "seeds": [7]}
-        made = self.oracle.answer({"op": "inputs", **contents})
+        self.content = len(self.oracle._contents) + 1
+        contents = {"case": to_plain(case), "distribution": distribution, "first": self.content, "seeds": [7]}
+        made = self.oracle.answer({"op": "inputs", "offset": 0, **contents})
         (spec,) = made["outputs"]
         self.spec = {**spec, "offset": -(-made["end"] // 256) * 256}
-        (self.x,) = self.oracle._restored(1).values.values()
+        (self.x,) = self.oracle._restored(self.content).values.values()
 
     def complaint(self, output: torch.Tensor, timed: bool = False) -> str | None:
         """Return why an output is wrong, or None."""
         tensor_at(self.arena, self.spec, self.spec["offset"]).copy_(output)
         error: str | None = self.oracle.answer(
-            {"op": "judge", "content": 1, "outputs": [self.spec], "timed": timed}
+            {"op": "judge", "content": self.content, "outputs": [self.spec], "timed": timed}
         )["error"]
         return error
 
@@ -239,6 +244,19 @@ def test_a_variant_on_which_tf32_is_accurate_is_judged_as_strictly_as_others(tmp
     judge = Judge(tmp_path, REFERENCE.replace("cut(x) * 2", "cut(x) * 0.002"), "scaled")
     assert judge.complaint(cut(judge.x, TF32) * 0.002) is None
     assert "elements wrong" in (judge.complaint(judge.x * 0.00202) or "")
+
+
+def test_an_accurate_variant_asks_for_no_more_than_the_published_inputs_of_a_reference_in_tf32(
+    tmp_path: Path,
+) -> None:
+    # Published inputs are around 100, where TF32 loses several tolerances, and shifted ones are within 0.01 of zero.
+    reference = REFERENCE.replace("torch.randn(64, 128)", "100 + 0.02 * torch.rand(64, 128)")
+    judge = Judge(tmp_path, reference.replace("cut(x) * 2", "cut(x / 3) * 6"))
+    assert judge.complaint(judge.x * 2) is None
+    judge.take("shifted")
+    assert judge.x.abs().max() < 0.02 and judge.complaint(cut(judge.x / 3, TF32) * 6) is None
+    assert judge.complaint(cut(judge.x / 3, BFLOAT16) * 6) is None
+    assert "elements wrong" in (judge.complaint(judge.x * 2.2) or "")
 
 
 def test_variants_are_found_for_a_module_that_chooses_its_precision_by_the_newer_setting(tmp_path: Path) -> None:
