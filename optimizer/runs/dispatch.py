@@ -32,7 +32,7 @@ from runners.signing.keyring import Keyring
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
 # A device elsewhere may be lent by the minute. A run's own confirmation takes as much of it as several first
-# evaluations that writers wait for, so that it comes after them. More than a campaign has configurations.
+# evaluations that writers wait for, so that it comes after them. Priorities in a campaign are small ranks.
 AFTER_FIRST_EVALUATIONS = 1000
 
 

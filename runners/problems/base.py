@@ -315,6 +315,10 @@ class Problem(ABC):
         """Return the tolerance for an output of that dtype if the inputs come from a distribution."""
         return self.tolerance(dtype)
 
+    def is_variant(self, distribution: str) -> bool:
+        """Return whether a distribution is a variant of ours and not one that the problem declares."""
+        return False
+
     def judging(self, distribution: str, inputs: Callable[[], CallInputs]) -> Judging:
         """Return how outputs for inputs can be judged, by what the reference loses on them.
 

@@ -59,8 +59,6 @@ SURVIVAL_SEED = 7
 WIDE_BYTES = 2 << 30
 # For how long to look for variants that a reference survives; a slow reference has fewer of them.
 SURVIVAL_S = 1.0
-# Most that a reference in TF32 may lose on a variant's inputs, by the norm. What is permitted is relative to it.
-MOST_VARIANT_LOSS = 1e-3
 # Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's.
 STEADY = 0.25
 # Layers that draw in every call. In a constructor other random words only initialise weights.
@@ -201,13 +199,19 @@ class KernelBenchProblem(Problem):
             return case.distributions
         return (*case.distributions, *self._survived)
 
+    def is_variant(self, distribution: str) -> bool:
+        """Return whether a distribution is one of the variants that the reference survives."""
+        return distribution != PUBLISHED and distribution in self._survived
+
     def judging(self, distribution: str, inputs: Callable[[], CallInputs]) -> Judging:
-        """Return that a variant is no test at this size if the reference is not steady on it.
+        """Return how outputs for a variant can be judged: not at all if the reference is not steady at this size.
 
         A reference that only TF32 makes unsteady, and not by much, can be compared with in full precision.
         """
+        from runners.problems.precision import MOST_VARIANT_LOSS
+
         outcome, self._unsteady = self._unsteady, None
-        if outcome is None or distribution == PUBLISHED or distribution not in self._survived:
+        if outcome is None or not self.is_variant(distribution):
             return Judging.AS_EXPECTED
         losses = [math.inf if loss is None else loss.overall for loss in outcome.losses]
         if outcome.wide is None or max(losses, default=math.inf) > MOST_VARIANT_LOSS:
@@ -309,7 +313,8 @@ class KernelBenchProblem(Problem):
         return self._on_reduced(self._survivors) or {}
 
     def _survivors(self, made: CallInputs, model: Any) -> dict[str, VariantForm]:
-        """Return the variants and forms that a model survives without TF32, in which no result is steady."""
+        """Return the variants and forms that a model survives in full precision, since few results in TF32 are
+        steady."""
         from runners.problems.precision import without_tf32
 
         with without_tf32():

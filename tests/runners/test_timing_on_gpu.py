@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runners.errors import BASELINE, CANDIDATE, PARENT
+from runners.errors import BASELINE, CANDIDATE, PARENT, CandidateFailure
 from runners.harness.memory.arena import Arena, Piece
 from runners.harness.memory.contents import Buffer, Content
 from runners.harness.oracle.client import Judgement
@@ -23,7 +23,7 @@ from runners.harness.timing.case_timer import LONG_US, WARM_US, CaseTimer, Way
 from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Timings
 from runners.harness.verdict.report import speedup_of
-from runners.job import Flag, Objective, Verdict
+from runners.job import Flag, Objective, Status, Verdict
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK, distributions=("normal",))
@@ -232,6 +232,15 @@ def test_the_second_of_two_calls_counts_as_no_faster_than_on_a_held_device(clock
     cheat = Side(CANDIDATE, clock, 400.0, 20.0, claim_us=20.0)
     timings = timed([cheat, reference], Oracle(output_bytes=270 << 20))
     assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(20.0, rel=0.01)
+
+
+@pytest.mark.parametrize("claim_us", [0.0, -1.0])
+def test_the_second_of_two_calls_cannot_have_taken_no_time(clock: Clock, claim_us: float) -> None:
+    reference = Side(BASELINE, clock, 700.0, 3_000.0, fills_queue=True)
+    cheat = Side(CANDIDATE, clock, 80.0, 20.0, claim_us=claim_us)
+    with pytest.raises(CandidateFailure, match="zero, negative or not finite") as caught:
+        timed([cheat, reference], Oracle(output_bytes=270 << 20))
+    assert (caught.value.status, caught.value.side) == (Status.SUSPECT, CANDIDATE)
 
 
 def test_a_large_call_that_cannot_be_held_itself_is_timed_alone(clock: Clock) -> None:

@@ -21,10 +21,10 @@ from runners.harness.oracle.setups import write_setup
 from runners.job import ProblemBundle
 from runners.problems import open_bundle
 from runners.problems.base import CallInputs, CandidateSetup, Case, Judging, Problem, TensorSpec
-from runners.problems.compare import Comparison, compare, unexpected_special
+from runners.problems.compare import Comparison, compare, loss_of, unexpected_special
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.footprint import footprint_of
-from runners.problems.precision import FACTOR, VARIANT_FACTOR, as_close
+from runners.problems.precision import MOST_VARIANT_LOSS, VARIANT_FACTOR, as_close
 from runners.problems.structure import StructureError
 from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
@@ -286,8 +286,12 @@ class Oracle:
             return None
         distribution = self._distributions[content]
         tolerances = [self._problem.tolerance_of(dtype_name(output), distribution) for output in outputs]
-        is_first = distribution == self._case_of(content).distributions[0]
-        return as_close(outputs, own, exact, tolerances, FACTOR if is_first else VARIANT_FACTOR)
+        if not self._problem.is_variant(distribution):
+            return as_close(outputs, own, exact, tolerances)
+        losses = [loss_of(value, full) for value, full in zip(own, exact, strict=True)]
+        if any(loss is not None and loss.overall > MOST_VARIANT_LOSS for loss in losses):
+            return None
+        return as_close(outputs, own, exact, tolerances, VARIANT_FACTOR)
 
     def _is_in_tf32(self, expected: Expectation) -> bool:
         """Return whether the reference may be in TF32, so that outputs can be compared with it in full precision.
@@ -295,9 +299,11 @@ class Oracle:
         Its own result is expected on published inputs then, or it is steady on a variant only without TF32. Where it is
         not accurate on published inputs, no kernel in TF32 has to be on variants.
         """
-        case = self._case_of(expected.content)
-        published = case.name, case.distributions[0]
-        return expected.judging is Judging.WITHOUT_TF32 or published in self._own_losses
+        case, distribution = self._case_of(expected.content), self._distributions[expected.content]
+        if self._problem.is_variant(distribution):
+            published = case.name, case.distributions[0]
+            return expected.judging is Judging.WITHOUT_TF32 or published in self._own_losses
+        return (case.name, distribution) in self._own_losses
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
         return tensor_at(self._reference_buffers, spec, spec["offset"]).clone()

@@ -321,9 +321,10 @@ class CaseTimer:
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made.
 
-        If the device cannot be held for some side, call time decides, and a first unit of single calls is enough to
-        show, in the first session. If it can and calls are large, a first unit of loops is enough. Where only the
-        baseline cannot be held, the others are, since device time decides between candidate and parent.
+        If the device cannot be held for some side, call time decides. A first unit of single calls is enough to show
+        device times then, in the first session, and in all of them where pairs of calls are bounded by them. If it can
+        and calls are large, a first unit of loops is enough. Where only the baseline cannot be held, the others are,
+        since device time decides between candidate and parent.
         """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
@@ -373,8 +374,8 @@ class CaseTimer:
     def _loop_samples(self, side: CandidateProcess, run: RequestTimes, calls: int) -> list[float]:
         """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is alone.
 
-        A single call that was repeated, or the second of two, counts as no faster than on a device that was held: it
-        had contents then that nobody had seen, and the referee's clock for itself.
+        A single call that was repeated, or the second of a pair, counts as no faster than on a device that was held:
+        there its contents were new, and the referee's clock measured this one call.
         """
         first_us, others_us = run.inside_us
         others = calls - 1 or self._repeats.get(side.name, 0)
@@ -382,14 +383,15 @@ class CaseTimer:
             return [first_us]
         mean_us = others_us / others
         held = self._result.sides[side.name].device.samples_us if calls == 1 or self._in_pairs else []
-        return [max(mean_us, median(held))] if held and self._may_hold(side) else [mean_us]
+        is_bounded = held and self._may_hold(side) and usable([mean_us])
+        return [max(mean_us, median(held))] if is_bounded else [mean_us]
 
     def _warming_us(self, side: CandidateProcess) -> float:
         """Return for how long a side's loop warms the processor. Calls that take the host long need no such time."""
         return 0.0 if self._is_long(side) else self._warm_us
 
     def _is_long(self, side: CandidateProcess) -> bool:
-        """Return whether the host needs long for a call of a side that cannot be held."""
+        """Return whether the host needs long for a side's call, in a session whose sides cannot all be held."""
         return self._long and self._call_us[side.name] >= LONG_US
 
     def _loop_request(self, side: CandidateProcess, run: RequestTimes, calls: int) -> TimedRequest:
