@@ -234,6 +234,17 @@ def test_the_second_of_two_calls_counts_as_no_faster_than_on_a_held_device(clock
     assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(20.0, rel=0.01)
 
 
+@pytest.mark.parametrize("output_bytes", [BYTES, 60 << 20, 200 << 20])
+def test_calls_of_a_loop_count_as_no_less_than_a_third_of_what_they_take_on_a_held_device(
+    clock: Clock, output_bytes: int
+) -> None:
+    reference = Side(BASELINE, clock, 700.0, 8_000.0, fills_queue=True)
+    cheat = Side(CANDIDATE, clock, 200.0, 20.0, claim_us=1.0)
+    timings = timed([cheat, reference], Oracle(output_bytes))
+    found = timings.case_speedup(CASE.name, BASELINE, random.Random(1))
+    assert found.median == pytest.approx(3 * 40.0, rel=0.01), "the true speedup is 40"
+
+
 @pytest.mark.parametrize("claim_us", [0.0, -1.0])
 def test_the_second_of_two_calls_cannot_have_taken_no_time(clock: Clock, claim_us: float) -> None:
     reference = Side(BASELINE, clock, 700.0, 3_000.0, fills_queue=True)

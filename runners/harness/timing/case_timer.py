@@ -38,6 +38,8 @@ HOST_BOUND = 1.2
 WARM_US, LOOP_US = 10_000.0, 25_000.0
 # A call that the host needs so long to enqueue warms the processor by itself.
 LONG_US = WARM_US
+# A call in a loop, whose caches are warm, takes at least this share of its time on a held device.
+LEAST_IN_A_LOOP = 1 / 3
 # What the first call of a loop may cost beside the others, in a process that has just been woken.
 FIRST_CALL_US = 1000.0
 # In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
@@ -321,18 +323,19 @@ class CaseTimer:
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made.
 
-        If the device cannot be held for some side, call time decides. A first unit of single calls is enough to show
-        device times then, in the first session, and in all of them where pairs of calls are bounded by them. If it can
-        and calls are large, a first unit of loops is enough. Where only the baseline cannot be held, the others are,
-        since device time decides between candidate and parent.
+        If the device cannot be held for some side, call time decides, and a first unit of single calls is enough to
+        show, in the first session. A candidate that can be held is, in the first unit of every session, since that
+        bounds its call time. If all can and calls are large, a first unit of loops is enough. Where only the baseline
+        cannot be held, the others are, since device time decides between candidate and parent.
         """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
             return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
-        if not unit and (not self._earlier or self._in_pairs):
+        if not (unit or self._earlier):
             return [Way.SINGLE, Way.STEADY]
-        return [Way.HELD, Way.STEADY] if self._parent_is_held else [Way.STEADY]
+        is_bounding = not unit and self._result.holds(CANDIDATE)
+        return [Way.HELD, Way.STEADY] if is_bounding or self._parent_is_held else [Way.STEADY]
 
     @property
     def _parent_is_held(self) -> bool:
@@ -375,16 +378,19 @@ class CaseTimer:
         """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is alone.
 
         A single call that was repeated, or the second of a pair, counts as no faster than on a device that was held:
-        there its contents were new, and the referee's clock measured this one call.
+        there its contents were new, and the referee's clock measured this one call. That clock cannot tell the calls of
+        a loop from what comes before them, so the others are bounded as well, less closely.
         """
         first_us, others_us = run.inside_us
         others = calls - 1 or self._repeats.get(side.name, 0)
         if not others:
             return [first_us]
         mean_us = others_us / others
-        held = self._result.sides[side.name].device.samples_us if calls == 1 or self._in_pairs else []
-        is_bounded = held and self._may_hold(side) and usable([mean_us])
-        return [max(mean_us, median(held))] if is_bounded else [mean_us]
+        held = self._result.sides[side.name].device.samples_us
+        if not (held and self._may_hold(side) and usable([mean_us])):
+            return [mean_us]
+        share = 1.0 if calls == 1 or self._in_pairs else LEAST_IN_A_LOOP
+        return [max(mean_us, share * median(held))]
 
     def _warming_us(self, side: CandidateProcess) -> float:
         """Return for how long a side's loop warms the processor. Calls that take the host long need no such time."""

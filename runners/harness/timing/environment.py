@@ -36,7 +36,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.12: where the reference computes in TF32, outputs that are about as close to its result in full precision are right
 # too.
 # 2.13: variants of the inputs that TF32 alone makes inaccurate are judged as well, by fifty times the reference's own
-# error. Beside a reference that cannot be held, large calls are made in pairs, and short ones are always warmed up.
+# error. Beside a reference that cannot be held, large calls are made in pairs, short ones are always warmed up, and a
+# call in a loop takes at least a third of its time on the held device.
 HARNESS_VERSION = "2.13"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
