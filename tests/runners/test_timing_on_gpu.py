@@ -234,6 +234,15 @@ def test_the_second_of_two_calls_counts_as_no_faster_than_on_a_held_device(clock
     assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(20.0, rel=0.01)
 
 
+def test_a_call_that_is_too_large_for_a_pair_is_alone_and_not_warmed_up_in_an_arena_that_another_case_needs(
+    clock: Clock,
+) -> None:
+    kernel, reference = Side(CANDIDATE, clock, 400.0, 20.0), Side(BASELINE, clock, 700.0, 8_000.0, fills_queue=True)
+    timings = timed([kernel, reference], Oracle(output_bytes=500 << 20))
+    assert (kernel.warmed_us, reference.warmed_us) == (0.0, 0.0)
+    assert timings.case_speedup(CASE.name, BASELINE, random.Random(1)).median == pytest.approx(20.0, rel=0.003)
+
+
 @pytest.mark.parametrize("output_bytes", [BYTES, 60 << 20, 200 << 20])
 def test_calls_of_a_loop_count_as_no_less_than_a_third_of_what_they_take_on_a_held_device(
     clock: Clock, output_bytes: int

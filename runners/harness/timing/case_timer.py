@@ -219,7 +219,7 @@ class CaseTimer:
         repeated, since call time decides here, and a repeated content could be recognised. The referee's clock cannot
         tell two calls apart, so a candidate has to be one whose device time is known.
         """
-        fits = all(
+        fits = self._plan.most_in_a_loop(content) > 1 and all(
             side.arena.size_bytes >= arena_bytes(content, 2) and not side.arena.frugal for side in self._sides
         )
         if not (fits and self._result.holds(CANDIDATE)):
