@@ -208,13 +208,13 @@ class KernelBenchProblem(Problem):
 
         A reference that only TF32 makes unsteady, and not by much, can be compared with in full precision.
         """
-        from runners.problems.precision import MOST_VARIANT_LOSS
+        from runners.problems.precision import VARIANT
 
         outcome, self._unsteady = self._unsteady, None
         if outcome is None or not self.is_variant(distribution):
             return Judging.AS_EXPECTED
         losses = [math.inf if loss is None else loss.overall for loss in outcome.losses]
-        if outcome.wide is None or max(losses, default=math.inf) > MOST_VARIANT_LOSS:
+        if outcome.wide is None or max(losses, default=math.inf) > VARIANT.most_loss:
             return Judging.NOT_AT_ALL
         exact = self.in_full_precision(inputs())
         is_steady = exact is not None and self._steady(replace(outcome, narrow=exact))

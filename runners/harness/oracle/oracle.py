@@ -21,10 +21,10 @@ from runners.harness.oracle.setups import write_setup
 from runners.job import ProblemBundle
 from runners.problems import open_bundle
 from runners.problems.base import CallInputs, CandidateSetup, Case, Judging, Problem, TensorSpec
-from runners.problems.compare import Comparison, compare, loss_of, unexpected_special
+from runners.problems.compare import Comparison, compare, unexpected_special
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.footprint import footprint_of
-from runners.problems.precision import MOST_VARIANT_LOSS, VARIANT_FACTOR, as_close
+from runners.problems.precision import PUBLISHED, VARIANT, as_close
 from runners.problems.structure import StructureError
 from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
@@ -221,8 +221,7 @@ class Oracle:
             return _plain(Comparison(None, 0.0, 0.0))
         compared = self._compared_with_expected(content, outputs)
         kind = self._kind_of(content)
-        # Calls are timed with a case's first distribution alone.
-        if kind not in self._own_serves and kind[1] == self._case_of(content).distributions[0]:
+        if kind not in self._own_serves and kind == self._timed_kind_of(content):
             self._own_serves[kind] = self._own_is_right(content)
         return compared
 
@@ -260,6 +259,11 @@ class Oracle:
     def _kind_of(self, content: int) -> tuple[str, str]:
         return self._case_of(content).name, self._distributions[content]
 
+    def _timed_kind_of(self, content: int) -> tuple[str, str]:
+        """Return a case with its first distribution. Calls are timed with that alone."""
+        case = self._case_of(content)
+        return case.name, case.distributions[0]
+
     def _compared_with_expected(self, content: int, outputs: list[torch.Tensor]) -> dict[str, Any]:
         expected = self._expectation(content)
         if expected.judging is Judging.NOT_AT_ALL:
@@ -286,12 +290,8 @@ class Oracle:
             return None
         distribution = self._distributions[content]
         tolerances = [self._problem.tolerance_of(dtype_name(output), distribution) for output in outputs]
-        if not self._problem.is_variant(distribution):
-            return as_close(outputs, own, exact, tolerances)
-        losses = [loss_of(value, full) for value, full in zip(own, exact, strict=True)]
-        if any(loss is not None and loss.overall > MOST_VARIANT_LOSS for loss in losses):
-            return None
-        return as_close(outputs, own, exact, tolerances, VARIANT_FACTOR)
+        leniency = VARIANT if self._problem.is_variant(distribution) else PUBLISHED
+        return as_close(outputs, own, exact, tolerances, leniency)
 
     def _is_in_tf32(self, expected: Expectation) -> bool:
         """Return whether the reference may be in TF32, so that outputs can be compared with it in full precision.
@@ -299,11 +299,11 @@ class Oracle:
         Its own result is expected on published inputs then, or it is steady on a variant only without TF32. Where it is
         not accurate on published inputs, no kernel in TF32 has to be on variants.
         """
-        case, distribution = self._case_of(expected.content), self._distributions[expected.content]
-        if self._problem.is_variant(distribution):
-            published = case.name, case.distributions[0]
+        kind = self._kind_of(expected.content)
+        if self._problem.is_variant(kind[1]):
+            published = self._timed_kind_of(expected.content)
             return expected.judging is Judging.WITHOUT_TF32 or published in self._own_losses
-        return (case.name, distribution) in self._own_losses
+        return kind in self._own_losses
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
         return tensor_at(self._reference_buffers, spec, spec["offset"]).clone()
@@ -331,7 +331,7 @@ class Oracle:
         # With another distribution, each content has to show by itself whether its inputs are a test.
         judging = self._problem.judging(kind[1], restored)
         is_own = self._problem.expects_own_result
-        if is_own and kind[1] == self._case_of(content).distributions[0]:
+        if is_own and kind == self._timed_kind_of(content):
             self._own_losses[kind] = losses
         return Expectation(content, outputs, losses, is_own=is_own, judging=judging)
 
