@@ -31,8 +31,8 @@ from runners.signing.keyring import Keyring
 
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
-# A device elsewhere may be lent by the minute. A run's own confirmation takes as much of it as several first
-# evaluations that writers wait for, so that it comes after them. Priorities in a campaign are small ranks.
+# The time of a remote device may be scarce. A confirmation takes as long as several first evaluations, for which agents
+# wait, so a run's own confirmations go last there. This exceeds the priorities that campaigns give to runs.
 AFTER_FIRST_EVALUATIONS = 1000
 
 

@@ -40,9 +40,9 @@ from runners.problems.tolerance import Loss, Tolerance
 
 @dataclass(frozen=True)
 class Leniency:
-    """Hold how many times as far off as the reference an output may be, and what the reference may lose at most.
+    """Hold how far off an output may be, as a multiple of the reference's own error.
 
-    What the reference loses is the relative error of its norm.
+    If the relative error of the reference's norm exceeds `most_loss`, no output can be judged this way.
     """
 
     factor: float

@@ -213,11 +213,11 @@ class CaseTimer:
         return looped
 
     def _loop_in_pairs(self, content: Content) -> None:
-        """Give loops of large calls a second one, which alone counts, if memory allows.
+        """Time large calls in pairs, of which only the second is measured, if memory allows.
 
-        A call that is alone shows a process that has just been woken: 275 instead of 78 µs on an H200. It is not
-        repeated, since call time decides here, and a repeated content could be recognised. The referee's clock cannot
-        tell two calls apart, so a candidate has to be one whose device time is known.
+        A single call includes the time that a process takes to wake: 275 instead of 78 µs on an H200. It is not
+        repeated, since call time decides here, and a candidate could recognise contents that it has seen. The referee's
+        clock cannot tell the two calls apart, so this is done only if the candidate's device time is known.
         """
         fits = self._plan.most_in_a_loop(content) > 1 and all(
             side.arena.size_bytes >= arena_bytes(content, 2) and not side.arena.frugal for side in self._sides

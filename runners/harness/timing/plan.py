@@ -8,8 +8,8 @@ from runners.harness.memory.contents import Content
 
 # For the processor's sake a loop that the host paces is longer than a block, but not longer than this.
 MOST_LOOP_CALLS = 64
-# What the contents of two large calls may take, so that a loop has a second one. With the room to move them about, the
-# arena stays below `runners.harness.timing.sessions.AT_ONCE_BYTES`, above which processes take turns.
+# Calls whose contents take up to half of this can be timed in pairs. With the room to move them about, the arena stays
+# below `runners.harness.timing.sessions.AT_ONCE_BYTES`, above which processes take turns.
 PAIR_BYTES = 768 << 20
 
 
