@@ -72,7 +72,7 @@ def _mounts(policy: SandboxPolicy) -> list[str]:
     arguments = ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", str(SCRATCH)]
     arguments += _system_mounts()
     arguments += _binds([*policy.read_only, *map(Path, HARDWARE_PATHS)], "--ro-bind-try")
-    devices = device_binds(policy.devices)
+    devices = device_binds(policy.devices, node=policy.device_node)
     arguments += _binds([path for path in devices.read_only if path.parts[1] != "proc"], "--ro-bind-try")
     arguments += _binds(devices.nodes, "--dev-bind")
     arguments += _binds(policy.writable, "--bind")
@@ -138,7 +138,7 @@ def _capped(name: str, value: int) -> int:
 
 
 def _become(uid: int, policy: SandboxPolicy) -> list[str]:
-    groups = ",".join(map(str, device_binds(policy.devices).groups))
+    groups = ",".join(map(str, device_binds(policy.devices, node=policy.device_node).groups))
     return [
         _tool("setpriv"),
         *(f"--reuid={uid}", f"--regid={uid}"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.errors import Cancelled
+from runners.harness.devices.own_node import own_node
 from runners.sandbox import Devices
 from runners.targets import Target
 
@@ -38,12 +39,15 @@ SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
 class Device:
     """Describe one measuring device.
 
-    `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart. `environment` and
-    `limits` are those of a process on it, `host_bytes` is the host memory of its libraries.
+    `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart. `identity` names the
+    device for its lock, and `node` is its file below /dev; both may be unknown. `environment` and `limits` are those of
+    a process on it, `host_bytes` is the host memory of its libraries.
     """
 
     kind: str
     index: str = "0"
+    identity: str = "0"
+    node: str = ""
     sandbox: Devices = Devices.NONE
     environment: dict[str, str] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
@@ -66,10 +70,10 @@ class Device:
     def _locked(self, kind: int, cancel: Callable[[], bool] | None) -> Iterator[float]:
         """Take the lock through a turnstile, so that a writer is not overtaken for ever by readers."""
         started = time.monotonic()
-        with _lock_file(f"{self.kind}-{self.index}") as device:
+        with _lock_file(f"{self.kind}-{self.identity}") as device:
             # flock(2) has no fairness. While one waits for the exclusive lock it holds the turnstile, which every
             # newcomer needs.
-            with _lock_file(f"{self.kind}-{self.index}-turn") as turn:
+            with _lock_file(f"{self.kind}-{self.identity}-turn") as turn:
                 _wait_for(turn, fcntl.LOCK_EX, cancel)
                 _wait_for(device, kind, cancel)
             yield time.monotonic() - started
@@ -131,5 +135,10 @@ def device_of(arena: dict[str, Any] | None) -> Device:
 
 def _gpu(kind: str, flush_bytes: int) -> Device:
     index = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
-    environment = {VISIBLE[kind]: index, **UNBOUND}
-    return Device(kind, index, SANDBOXES[kind], environment, GPU_LIMITS, GPU_HOST_BYTES, flush_bytes)
+    own = own_node(kind, index)
+    environment = {VISIBLE[kind]: own.visible or index, **UNBOUND}
+    # Two workers may both call their GPU 0, as jobs of Slurm on one host do, and still share the lock files.
+    identity = own.identity or index
+    return Device(
+        kind, index, identity, own.node, SANDBOXES[kind], environment, GPU_LIMITS, GPU_HOST_BYTES, flush_bytes
+    )

@@ -15,6 +15,8 @@ SM, MEMORY = 1, 2
 MOST_PROCESSES = 1024
 # The library tells structure versions apart by size and version number in one word (NVML_STRUCT_VERSION).
 MEMORY_VERSION = 40 | 2 << 24
+# NVML_DEVICE_UUID_V2_BUFFER_SIZE.
+UUID_BYTES = 96
 
 
 class NvmlError(OSError):
@@ -65,6 +67,16 @@ class Nvml:
             self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(index)), ctypes.byref(self._device))
         else:
             self._call("nvmlDeviceGetHandleByUUID", index.encode(), ctypes.byref(self._device))
+
+    def uuid(self) -> str:
+        """Return the name of the device that no other device has."""
+        text = ctypes.create_string_buffer(UUID_BYTES)
+        self._ask("UUID", text, ctypes.c_uint(UUID_BYTES))
+        return text.value.decode()
+
+    def minor(self) -> int:
+        """Return the number N of the device's file, /dev/nvidiaN."""
+        return self._number("MinorNumber")
 
     def now(self) -> dict[str, float | str]:
         """Return clocks in MHz, power in W, temperature in °C, load in per cent, memory in MiB, and reasons for lower

@@ -47,4 +47,6 @@ def oracle_policy(device: Device) -> SandboxPolicy:
         output_bytes=UNBOUNDED_BYTES,
     )
     paths = (*python_paths(), PACKAGE, *compilers.read_only(device))
-    return SandboxPolicy(paths, env=environment, devices=device.sandbox, limits=limits, sample_s=SAMPLE_S)
+    return SandboxPolicy(
+        paths, env=environment, devices=device.sandbox, device_node=device.node, limits=limits, sample_s=SAMPLE_S
+    )

@@ -396,7 +396,9 @@ def candidate_policy(
     tools = compilers.environment(device)
     environment = {**thread_environment(threads), **tools, **device.environment, **(env or {})}
     paths = (*python_paths(), PROGRAM, *compilers.read_only(device), *shown)
-    return SandboxPolicy(paths, env=environment, devices=device.sandbox, limits=resources, scratch=scratch)
+    return SandboxPolicy(
+        paths, env=environment, devices=device.sandbox, device_node=device.node, limits=resources, scratch=scratch
+    )
 
 
 def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
