@@ -78,11 +78,34 @@ def test_an_unknown_gpu_is_reached_as_before(monkeypatch: pytest.MonkeyPatch, vi
     assert (device.node, device.identity, device.environment["CUDA_VISIBLE_DEVICES"]) == ("", visible, visible)
 
 
-def test_amds_render_node_is_found_in_the_kernels_list_of_processors(tmp_path: Path) -> None:
-    # The first is the host's processor, and 10 comes after 2.
+def processors(folder: Path) -> Path:
+    """Describe a host's own processor and three GPUs; 10 comes after 2."""
     for number, minor in (("0", 0), ("1", 128), ("2", 129), ("10", 137)):
-        (tmp_path / number).mkdir()
-        (tmp_path / number / "properties").write_text(f"cpu_cores_count 0\ndrm_render_minor {minor}\n")
-    found = [module._amd(index, tmp_path) for index in ("0", "2", "3", "GPU-1")]
-    known = [OwnNode(f"dri/{name}", "0", name) for name in ("renderD128", "renderD137")]
-    assert found == [*known, OwnNode(), OwnNode()]
+        (folder / number).mkdir()
+        facts = f"cpu_cores_count 0\ndrm_render_minor {minor}\nunique_id {int(number) + 0xA0}\n"
+        (folder / number / "properties").write_text(facts)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("index", "name"), [("0", "renderD128"), ("2", "renderD137"), ("GPU-00000000000000a2", "renderD129")]
+)
+def test_amds_render_node_is_found_by_number_and_by_uuid(tmp_path: Path, index: str, name: str) -> None:
+    assert module._amd(index, processors(tmp_path)) == OwnNode(f"dri/{name}", "0", name)
+
+
+@pytest.mark.parametrize("index", ["3", "GPU-1", ""])
+def test_a_gpu_that_the_kernel_does_not_describe_has_no_node_of_its_own(tmp_path: Path, index: str) -> None:
+    assert module._amd(index, processors(tmp_path)) == OwnNode()
+
+
+@pytest.mark.parametrize(
+    ("rocr", "hip", "index"), [("3,5", "1", "5"), ("3", "", "3"), ("GPU-ab", "0", "GPU-ab"), ("", "2", "2")]
+)
+def test_hip_numbers_the_gpus_that_rocm_leaves(
+    monkeypatch: pytest.MonkeyPatch, rocr: str, hip: str, index: str
+) -> None:
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", rocr)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", hip)
+    device = device_for("amd", 1 << 20)
+    assert (device.index, device.environment["HIP_VISIBLE_DEVICES"]) == (index, index)

@@ -31,6 +31,7 @@ GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scr
 UNBOUND = {"OMP_PROC_BIND": "false"}
 # The variable by which each runtime limits the devices that a process sees.
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
+AMD_HIDES = "ROCR_VISIBLE_DEVICES"
 NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
 SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
 
@@ -133,8 +134,16 @@ def device_of(arena: dict[str, Any] | None) -> Device:
     return Device("cpu") if arena is None else _gpu(arena["kind"], arena["flush_bytes"])
 
 
+def _first_visible(kind: str) -> str:
+    """Return the number or UUID, among all GPUs of the host, of the first one that this process may use."""
+    first = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
+    # ROCm's runtime hides GPUs first, and HIP numbers those that are left.
+    left = os.environ.get(AMD_HIDES, "").split(",") if kind == "hip" else []
+    return left[int(first)] or first if first.isdigit() and int(first) < len(left) else first
+
+
 def _gpu(kind: str, flush_bytes: int) -> Device:
-    index = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
+    index = _first_visible(kind)
     own = own_node(kind, index)
     environment = {VISIBLE[kind]: own.visible or index, **UNBOUND}
     # Two workers may both call their GPU 0, as jobs of Slurm on one host do, and still share the lock files.

@@ -47,24 +47,22 @@ def _nvidia(index: str) -> OwnNode:
 
 
 def _amd(index: str, processors: Path = AMD_PROCESSORS) -> OwnNode:
-    """Return the render node by ROCm's own description of the machine; untested on AMD hardware."""
-    minors = [minor for minor in map(_render_minor, _numbered(processors)) if minor > 0]
-    if not index.isdigit() or int(index) >= len(minors):
-        return OwnNode()
-    name = f"renderD{minors[int(index)]}"
-    return OwnNode(f"dri/{name}", "0", name)
+    """Return the render node by the kernel's description of the machine; untested on AMD hardware."""
+    described = [_facts(path) for path in sorted(processors.glob("[0-9]*"), key=lambda path: int(path.name))]
+    # A processor without a render node is not a GPU.
+    gpus = [facts for facts in described if facts.get("drm_render_minor", 0) > 0]
+    for number, facts in enumerate(gpus):
+        # ROCm's UUID is the serial number in hexadecimal digits.
+        if index in (str(number), f"GPU-{facts.get('unique_id', 0):016x}"):
+            name = f"renderD{facts['drm_render_minor']}"
+            return OwnNode(f"dri/{name}", "0", name)
+    return OwnNode()
 
 
-def _numbered(processors: Path) -> list[Path]:
-    return sorted((path for path in processors.glob("[0-9]*")), key=lambda path: int(path.name))
-
-
-def _render_minor(processor: Path) -> int:
-    """Return the number of a processor's render node; 0 for one without, such as a CPU."""
+def _facts(processor: Path) -> dict[str, int]:
+    """Return a processor's properties: a name and a number a line."""
     try:
         words = (processor / "properties").read_text().split()
     except OSError:
-        return 0
-    facts = dict(zip(words[::2], words[1::2], strict=False))
-    minor = facts.get("drm_render_minor", "0")
-    return int(minor) if minor.isdigit() else 0
+        return {}
+    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdigit()}
