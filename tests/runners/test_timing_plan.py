@@ -15,7 +15,6 @@ from runners.harness.timing.measurements import CaseSession, SideTimes
 from runners.harness.timing.noise import PLAN
 from runners.harness.timing.plan import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
 from runners.harness.timing.sessions import AT_ONCE_BYTES, Bench
-from runners.job import Objective
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK)
@@ -132,35 +131,6 @@ def test_a_short_call_and_one_that_can_be_held_are_warmed_up(call_us: float, wai
         and timer._returns(timer._sides[0], Way.SINGLE, 1)
         and timer._least_units == 2
     )
-
-
-def timer_with_units(speedup: float, *, parent: bool = False) -> CaseTimer:
-    """Return a timer whose units' ratios scatter by 1 %, which is 0.4 % for the mean of eight."""
-    timer = timer_on_gpu(800.0, "", [])
-    scattered = [100.0 * (1.01 if number % 2 else 0.99) for number in range(8)]
-    for name in ("candidate", "baseline", *(["parent"] if parent else [])):
-        timer._result.sides[name] = side = SideTimes()
-        for series in (side.device, side.call):
-            series.blocks = [[us if name == "candidate" else speedup * 100.0] for us in scattered]
-    return timer
-
-
-@pytest.mark.parametrize(
-    ("speedup", "parent", "enough"),
-    [(1.0, False, False), (1.2, False, False), (5.0, False, True), (0.2, False, True), (5.0, True, False)],
-)
-def test_far_from_the_baseline_the_ratio_may_be_less_precise_unless_a_parent_is_compared_too(
-    speedup: float, parent: bool, enough: bool
-) -> None:
-    timer = timer_with_units(speedup, parent=parent)
-    assert timer._is_enough(8, 0.1) is enough
-    assert timer._is_enough(8, FULL.case_s + 0.1)
-
-
-def test_a_confirmation_is_as_precise_however_fast_a_kernel_is() -> None:
-    for basis in Objective:
-        assert CONFIRM.sufficient_error(basis, 4.0) == CONFIRM.sufficient_error(basis, 0.0)
-        assert FULL.sufficient_error(basis, -4.0) == FULL.sufficient_error(basis, 4.0)
 
 
 def test_a_side_that_could_not_be_held_is_not_tried_again() -> None:

@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Sequence
 from enum import StrEnum
-from statistics import fmean, median
+from statistics import median
 
 from runners.errors import BASELINE, CANDIDATE, PARENT, CandidateFailure
 from runners.harness.memory.contents import Content
@@ -112,13 +112,8 @@ class CaseTimer:
             return True
         if units < self._least_units or BASELINE not in self._result.sides:
             return False
-        return all(self._is_precise(basis) for basis in self._compared)
-
-    def _is_precise(self, basis: Objective) -> bool:
-        # Beside a parent, the ratio to the baseline does not say how precise the other ratio must be.
-        alone = PARENT not in self._result.sides
-        log_ratio = fmean(self._result.unit_ratios(BASELINE, basis)) if alone else 0.0
-        return self._standard_error(basis) < self._plan.sufficient_error(basis, log_ratio)
+        limits = {Objective.DEVICE: self._plan.precision, Objective.CALL: self._plan.call_precision}
+        return all(self._standard_error(basis) < limits[basis] for basis in self._compared)
 
     @property
     def _least_units(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runners.harness.memory.contents import Content
-from runners.job import Objective
 
 # For the processor's sake a loop that the host paces is longer than a block, but not longer than this.
 MOST_LOOP_CALLS = 64
@@ -19,13 +18,11 @@ class Plan:
     """Describe how much to measure.
 
     `sessions` is the number of fresh processes. Each case gets at most `units` per session; between `least_units` and
-    `units` it ends once the standard error of its log-ratio is below `precision` (for call time `call_precision`), or
-    below the share `relative` of that log-ratio (for call time four times that share): what is many times as fast as
-    its baseline need not be known to a quarter of a percent. It also ends when `case_s` seconds have passed.
-
-    `block_us` is the wanted length of a block, `most_calls` the most calls in it. `content_bytes` limits fresh contents
-    per session and case on a CPU, `arena_bytes` the contents of one request on a GPU (0 on a CPU). `checks` timed calls
-    are judged. `more_sessions` are added where a small difference is claimed.
+    `units` it ends once the standard error of its log-ratio is below `precision` (for call time below
+    `call_precision`), or `case_s` seconds have passed. `block_us` is the wanted length of a block, `most_calls` the
+    most calls in it. `content_bytes` limits fresh contents per session and case on a CPU, `arena_bytes` the contents
+    of one request on a GPU (0 on a CPU). `checks` timed calls are judged. `more_sessions` are added where a small
+    difference is claimed.
     """
 
     sessions: int
@@ -37,7 +34,6 @@ class Plan:
     least_units: int = 4
     precision: float = 0.0025
     call_precision: float = 0.01
-    relative: float = 0.0
     case_s: float = 1.0
     arena_bytes: int = 0
     more_sessions: int = 0
@@ -45,12 +41,6 @@ class Plan:
     def on_gpu(self) -> Plan:
         """Return the plan for a GPU, where calls are short and contents are made on the device."""
         return replace(self, most_calls=max(16, self.most_calls), arena_bytes=512 << 20)
-
-    def sufficient_error(self, basis: Objective, log_ratio: float) -> float:
-        """Return the standard error below which a log-ratio of that size is known well enough."""
-        is_call = basis is Objective.CALL
-        least, share = (self.call_precision, 4 * self.relative) if is_call else (self.precision, self.relative)
-        return max(least, share * abs(log_ratio))
 
     def continued(self) -> Plan:
         """Return the plan for the sessions that are added."""
@@ -86,9 +76,7 @@ class Plan:
 
 
 QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1, least_units=2)
-FULL = Plan(
-    sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20, more_sessions=2, relative=0.004
-)  # fmt: skip
+FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20, more_sessions=2)
 CONFIRM = Plan(
     sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30, least_units=6, precision=0.0015,
     case_s=2.0,
