@@ -2,47 +2,88 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runners.errors import Cancelled
 from runners.harness.devices import own_node as module
 from runners.harness.devices.device import Device, device_for
-from runners.harness.devices.nvml import NvmlError
-from runners.harness.devices.own_node import OwnNode, own_node
+from runners.harness.devices.nvml import Nvml, NvmlError
+from runners.harness.devices.own_node import OwnNode, amd_node, nvidia_node, own_node
 from runners.harness.oracle.confinement import oracle_policy
 from runners.harness.processes.participant import candidate_policy
 from runners.job import Limits
-from runners.sandbox import Devices
+from runners.sandbox import Devices, SandboxPolicy, bubblewrap, landlock
+from runners.sandbox.devices import device_binds
 
-UUIDS = ("GPU-aaaa", "GPU-bbbb")
 # The files of this host are not in the order of its bus.
-MINORS = (1, 0)
+UUIDS, MINORS = ("GPU-aaaa-1", "GPU-bbbb-2"), (1, 0)
 
 
-class FakeLibrary:
-    """Stand in for NVIDIA's library on a host with two GPUs."""
+class Library:
+    """Stand in for NVIDIA's management library on a host with two GPUs, of which the second may be divided."""
 
-    def __init__(self, index: str) -> None:
-        known = dict(zip(UUIDS, range(2), strict=True))
-        self._number = known[index] if index in known else int(index) if index.isdigit() else 2
-        if self._number > 1:
-            raise NvmlError("no such device")
+    def __init__(self, *, parted: bool = False) -> None:
+        self._parted = parted
 
-    def uuid(self) -> str:
-        return UUIDS[self._number]
+    def nvmlInit_v2(self) -> int:
+        return 0
 
-    def minor(self) -> int:
-        return MINORS[self._number]
+    def nvmlDeviceGetHandleByIndex_v2(self, number: Any, handle: Any) -> int:
+        handle._obj.value = number.value + 1  # zero would be no handle
+        return 0 if number.value < len(UUIDS) else 6
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
+        known = uuid.decode() in UUIDS
+        handle._obj.value = UUIDS.index(uuid.decode()) + 1 if known else 0
+        return 0 if known else 6
+
+    def nvmlDeviceGetUUID(self, handle: Any, text: Any, length: Any) -> int:
+        assert length.value >= 80
+        text.value = UUIDS[handle.value - 1].encode()
+        return 0
+
+    def nvmlDeviceGetMinorNumber(self, handle: Any, number: Any) -> int:
+        number._obj.value = MINORS[handle.value - 1]
+        return 0
+
+    def nvmlDeviceGetMigMode(self, handle: Any, now: Any, after: Any) -> int:
+        now._obj.value = int(self._parted and handle.value == 2)
+        return 0
 
 
-@pytest.fixture(autouse=True)
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "nvml", FakeLibrary)
-    own_node.cache_clear()
-    yield
-    own_node.cache_clear()
+def installed(monkeypatch: pytest.MonkeyPatch, library: Library | None) -> None:
+    def load(name: str) -> Library:
+        if library is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return library
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(module, "nvml", Nvml)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Describe two of NVIDIA's GPUs as the kernel module does, and put the host in the place of this one."""
+    for place, (uuid, minor) in enumerate(zip(UUIDS, MINORS, strict=True)):
+        (folder := tmp_path / f"proc/driver/nvidia/gpus/0000:0{place + 1}:00.0").mkdir(parents=True)
+        text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nBus Type: \t PCIe\nDevice Minor: \t {minor}\n"
+        (folder / "information").write_text(text)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "dri/renderD129", "dri/renderD137", "kfd"):
+        (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    monkeypatch.setattr(module, "nvidia_node", partial(nvidia_node, root=tmp_path))
+    monkeypatch.setattr(module, "amd_node", partial(amd_node, root=tmp_path))
+    installed(monkeypatch, Library())
+    module._found.cache_clear()
+    yield tmp_path
+    module._found.cache_clear()
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch, visible: str) -> Device:
@@ -50,62 +91,113 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, visible: str) -> Device:
     return device_for("nvidia", 1 << 20)
 
 
-def test_a_process_is_shown_the_gpu_that_the_worker_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("host")
+def test_a_process_is_given_the_gpu_of_its_worker_and_told_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     device = on_gpu(monkeypatch, "1,0")
+    assert device.index == "1"
     for policy in (oracle_policy(device), candidate_policy(device, Limits(), 1, ())):
         assert (policy.devices, policy.device_node) == (Devices.NVIDIA, "nvidia0")
         # Beside that file alone the GPU has another number than on the host.
-        assert policy.env["CUDA_VISIBLE_DEVICES"] == "GPU-bbbb"
-    assert device.index == "1"
+        assert policy.env["CUDA_VISIBLE_DEVICES"] == UUIDS[1]
+        assert policy.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_a_gpu_has_one_lock_whether_it_is_named_by_number_or_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert on_gpu(monkeypatch, "0").identity == on_gpu(monkeypatch, "GPU-aaaa").identity == "GPU-aaaa"
+def test_both_kinds_of_sandbox_open_that_gpu_and_no_other(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = SandboxPolicy(devices=Devices.NVIDIA, device_node="nvidia1")
+    for sandbox in (bubblewrap, landlock):
+        monkeypatch.setattr(sandbox, "device_binds", partial(device_binds, root=host))
+    command = bubblewrap.bubblewrap_argv(["true"], policy, None, filter_fd=3, status_fd=4)
+    shown = {path for option, path in itertools.pairwise(command) if option == "--dev-bind"}
+    config = landlock.config_for(["true"], policy, None, host, 4, landlock=True)
+    opened = {path for path in config.nodes if path.startswith(str(host))}
+    assert shown == opened == {f"{host}/dev/nvidia1", f"{host}/dev/nvidiactl"}
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("visible", ["1", UUIDS[1], "GPU-b"])
+@pytest.mark.parametrize("has_library", [True, False])
+def test_a_gpu_is_the_same_by_number_by_uuid_and_without_nvidias_library(
+    monkeypatch: pytest.MonkeyPatch, visible: str, has_library: bool
+) -> None:
+    if not has_library:
+        installed(monkeypatch, None)
+    device = on_gpu(monkeypatch, visible)
+    assert (device.identity, device.node) == (UUIDS[1], "nvidia0")
+
+
+@pytest.mark.usefixtures("host")
+def test_a_driver_that_is_loaded_after_the_first_question_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(index: str) -> Nvml:
+        raise NvmlError("not loaded")
+
+    monkeypatch.setattr(module, "nvml", absent)
+    monkeypatch.setattr(module, "NVIDIA_GPUS", Path("proc/nowhere"))
+    assert own_node("cuda", "1") == OwnNode()
+    monkeypatch.setattr(module, "nvml", Nvml)
+    assert own_node("cuda", "1").identity == UUIDS[1]
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("visible", ["1", "7", "GPU-", "MIG-cccc", "MIG-GPU-b/1/0"])
+def test_a_part_of_a_gpu_and_one_that_is_unknown_are_reached_as_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    installed(monkeypatch, Library(parted=True))
+    monkeypatch.setenv("KERNELSCI_LOCKS", str(tmp_path))
+    device = on_gpu(monkeypatch, visible)
+    assert (device.node, device.identity, device.environment["CUDA_VISIBLE_DEVICES"]) == ("", "", visible)
+    with device.exclusively() as waited_s:
+        assert waited_s < 5
+
+
+def test_a_gpu_without_its_file_still_has_its_own_lock(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host / "dev/nvidia0").unlink()
+    device = on_gpu(monkeypatch, "1")
+    assert (device.node, device.identity, device.environment["CUDA_VISIBLE_DEVICES"]) == ("", UUIDS[1], "1")
 
 
 def test_gpus_that_are_both_number_0_to_their_workers_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELSCI_LOCKS", str(tmp_path))
+
+    def never() -> bool:
+        return True  # gives up instead of waiting
+
     here, there = Device("cuda", "0", "GPU-aaaa"), Device("cuda", "0", "GPU-bbbb")
-    with here.exclusively(), there.exclusively() as waited_s:
-        assert waited_s < 0.2
+    with here.exclusively(), there.exclusively(never):
+        for again in (here, Device("cuda", "5", "GPU-aaaa")):
+            with pytest.raises(Cancelled), again.exclusively(never):
+                pytest.fail("two held one GPU")
 
 
-@pytest.mark.parametrize("visible", ["7", "MIG-cccc"])
-def test_an_unknown_gpu_is_reached_as_before(monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
-    device = on_gpu(monkeypatch, visible)
-    assert (device.node, device.identity, device.environment["CUDA_VISIBLE_DEVICES"]) == ("", visible, visible)
-
-
-def processors(folder: Path) -> Path:
-    """Describe a host's own processor and three GPUs; 10 comes after 2."""
+def amd(host: Path) -> None:
+    """Describe a host's own processor and three GPUs, of which one has no file here; 10 comes after 2."""
     for number, minor in (("0", 0), ("1", 128), ("2", 129), ("10", 137)):
-        (folder / number).mkdir()
-        facts = f"cpu_cores_count 0\ndrm_render_minor {minor}\nunique_id {int(number) + 0xA0}\n"
-        (folder / number / "properties").write_text(facts)
-    return folder
+        (folder := host / "sys/class/kfd/kfd/topology/nodes" / number).mkdir(parents=True)
+        (folder / "properties").write_text(
+            f"cpu_cores_count 0\ndrm_render_minor {minor}\nunique_id {int(number) + 0xA0}\n"
+        )
 
 
 @pytest.mark.parametrize(
-    ("index", "name"), [("0", "renderD128"), ("2", "renderD137"), ("GPU-00000000000000a2", "renderD129")]
+    ("rocr", "hip", "name", "index"),
+    [
+        ("", "0", "renderD129", "0"),
+        ("", "1", "renderD137", "1"),
+        ("1", "", "renderD137", "1"),
+        ("1,0", "1", "renderD129", "0"),
+        ("GPU-00000000000000a2", "0", "renderD129", "GPU-00000000000000a2"),
+        ("0", "3", "", "3"),
+    ],
 )
-def test_amds_render_node_is_found_by_number_and_by_uuid(tmp_path: Path, index: str, name: str) -> None:
-    assert module._amd(index, processors(tmp_path)) == OwnNode(f"dri/{name}", "0", name)
-
-
-@pytest.mark.parametrize("index", ["3", "GPU-1", ""])
-def test_a_gpu_that_the_kernel_does_not_describe_has_no_node_of_its_own(tmp_path: Path, index: str) -> None:
-    assert module._amd(index, processors(tmp_path)) == OwnNode()
-
-
-@pytest.mark.parametrize(
-    ("rocr", "hip", "index"), [("3,5", "1", "5"), ("3", "", "3"), ("GPU-ab", "0", "GPU-ab"), ("", "2", "2")]
-)
-def test_hip_numbers_the_gpus_that_rocm_leaves(
-    monkeypatch: pytest.MonkeyPatch, rocr: str, hip: str, index: str
+def test_amds_gpu_is_found_as_rocm_and_hip_number_it_and_named_as_the_worker_was_told(
+    host: Path, monkeypatch: pytest.MonkeyPatch, rocr: str, hip: str, name: str, index: str
 ) -> None:
+    amd(host)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", rocr)
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", hip)
     device = device_for("amd", 1 << 20)
-    assert (device.index, device.environment["HIP_VISIBLE_DEVICES"]) == (index, index)
+    assert (device.index, device.identity, device.node) == (index, name, "")
+    assert device.environment["HIP_VISIBLE_DEVICES"] == (hip or "0")
+    assert device.environment.get("ROCR_VISIBLE_DEVICES", "") == rocr

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
 
+from runners.harness.devices.device import device_for
 from runners.sandbox import Devices, ResourceLimits, SandboxError, SandboxLevel, SandboxPolicy, python_paths, run
 from runners.sandbox.probe import why_not
 
@@ -62,3 +64,21 @@ def test_gpu_opens_no_other_door(level: SandboxLevel) -> None:
 def test_landlock_says_that_it_cannot_hold_a_gpu_process() -> None:
     with pytest.raises(SandboxError, match="install bubblewrap"):
         run([sys.executable, "-c", MULTIPLY], policy(Devices.NVIDIA), level=SandboxLevel.LANDLOCK)
+
+
+OPEN_ALL = """
+import glob
+for path in glob.glob('/dev/nvidia[0-9]*'):
+    try:
+        open(path, 'rb+', buffering=0); print('opened', path)
+    except OSError as error:
+        print('held', path, error)
+"""
+
+
+def test_no_other_gpu_of_the_host_can_be_opened(level: SandboxLevel) -> None:
+    device = device_for("nvidia", 1 << 20)
+    one = dataclasses.replace(policy(Devices.NVIDIA), device_node=device.node, env=device.environment)
+    looked = run([sys.executable, "-c", OPEN_ALL], one, level=level)
+    assert device.node and looked.stdout == f"opened /dev/{device.node}\n", looked
+    assert "sum 16777216.0" in run([sys.executable, "-c", MULTIPLY], one, level=level).stdout

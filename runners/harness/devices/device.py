@@ -31,6 +31,8 @@ GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scr
 UNBOUND = {"OMP_PROC_BIND": "false"}
 # The variable by which each runtime limits the devices that a process sees.
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
+# CUDA numbers GPUs by speed otherwise, and NVIDIA's library by their place on the bus.
+CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 AMD_HIDES = "ROCR_VISIBLE_DEVICES"
 NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
 SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
@@ -40,14 +42,14 @@ SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
 class Device:
     """Describe one measuring device.
 
-    `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart. `identity` names the
-    device for its lock, and `node` is its file below /dev; both may be unknown. `environment` and `limits` are those of
-    a process on it, `host_bytes` is the host memory of its libraries.
+    `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart. `identity` does so for
+    every process of the host, where it is known. `node` is the file below /dev of a device that its processes see
+    alone. `environment` and `limits` are those of a process on it, `host_bytes` is the host memory of its libraries.
     """
 
     kind: str
     index: str = "0"
-    identity: str = "0"
+    identity: str = ""
     node: str = ""
     sandbox: Devices = Devices.NONE
     environment: dict[str, str] = field(default_factory=dict)
@@ -71,10 +73,12 @@ class Device:
     def _locked(self, kind: int, cancel: Callable[[], bool] | None) -> Iterator[float]:
         """Take the lock through a turnstile, so that a writer is not overtaken for ever by readers."""
         started = time.monotonic()
-        with _lock_file(f"{self.kind}-{self.identity}") as device:
+        # Two workers may both call their GPU 0, as jobs of Slurm on one host do, and still share the lock files.
+        name = f"{self.kind}-{(self.identity or self.index).replace('/', '-')}"
+        with _lock_file(name) as device:
             # flock(2) has no fairness. While one waits for the exclusive lock it holds the turnstile, which every
             # newcomer needs.
-            with _lock_file(f"{self.kind}-{self.identity}-turn") as turn:
+            with _lock_file(f"{name}-turn") as turn:
                 _wait_for(turn, fcntl.LOCK_EX, cancel)
                 _wait_for(device, kind, cancel)
             yield time.monotonic() - started
@@ -134,20 +138,28 @@ def device_of(arena: dict[str, Any] | None) -> Device:
     return Device("cpu") if arena is None else _gpu(arena["kind"], arena["flush_bytes"])
 
 
-def _first_visible(kind: str) -> str:
-    """Return the number or UUID, among all GPUs of the host, of the first one that this process may use."""
-    first = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
-    # ROCm's runtime hides GPUs first, and HIP numbers those that are left.
-    left = os.environ.get(AMD_HIDES, "").split(",") if kind == "hip" else []
-    return left[int(first)] or first if first.isdigit() and int(first) < len(left) else first
-
-
 def _gpu(kind: str, flush_bytes: int) -> Device:
-    index = _first_visible(kind)
+    index, environment = _first_visible(kind)
     own = own_node(kind, index)
-    environment = {VISIBLE[kind]: own.visible or index, **UNBOUND}
-    # Two workers may both call their GPU 0, as jobs of Slurm on one host do, and still share the lock files.
-    identity = own.identity or index
+    if own.visible:
+        environment[VISIBLE[kind]] = own.visible
     return Device(
-        kind, index, identity, own.node, SANDBOXES[kind], environment, GPU_LIMITS, GPU_HOST_BYTES, flush_bytes
-    )
+        kind, index, own.identity, own.node, SANDBOXES[kind], {**environment, **UNBOUND}, GPU_LIMITS, GPU_HOST_BYTES,
+        flush_bytes,
+    )  # fmt: skip
+
+
+def _first_visible(kind: str) -> tuple[str, dict[str, str]]:
+    """Return the number or UUID, among all GPUs of the host, of the first one that this process may use, and the
+    variables that show a process this one alone.
+    """
+    first = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
+    if kind == "cuda":
+        return first, {VISIBLE[kind]: first, **CUDA_ORDER}
+    environment = {VISIBLE[kind]: first}
+    # ROCm's runtime hides GPUs first, and HIP numbers those that are left.
+    if shown := os.environ.get(AMD_HIDES, ""):
+        environment[AMD_HIDES] = shown
+        left = shown.split(",")
+        first = left[int(first)] if first.isdigit() and int(first) < len(left) else first
+    return first, environment

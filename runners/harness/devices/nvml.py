@@ -78,6 +78,15 @@ class Nvml:
         """Return the number N of the device's file, /dev/nvidiaN."""
         return self._number("MinorNumber")
 
+    def is_parted(self) -> bool:
+        """Return whether the device is divided into parts (MIG), of which a process gets one."""
+        now, after_restart = ctypes.c_uint(), ctypes.c_uint()
+        try:
+            self._ask("MigMode", ctypes.byref(now), ctypes.byref(after_restart))
+        except NvmlError:
+            return False  # a device that cannot be divided
+        return now.value == 1
+
     def now(self) -> dict[str, float | str]:
         """Return clocks in MHz, power in W, temperature in °C, load in per cent, memory in MiB, and reasons for lower
         clocks."""
