@@ -149,7 +149,7 @@ def one_by_one(path: Path) -> Iterator[str]:
     problems: dict[str, list[tuple[dict[str, float], float]]] = defaultdict(list)
     with gzip.open(path, "rt") as lines:
         for row in map(json.loads, lines):
-            if row["figures"]:
+            if row["figures"] and row["time_us"]:  # a kernel that did not run has no time
                 problems[row["problem"]].append((row["figures"], row["time_us"]))
     for name, kernels in sorted(problems.items()):
         models = [_fitted(kernels[:at] + kernels[at + 1 :]) for at in range(len(kernels))]
