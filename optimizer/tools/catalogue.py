@@ -180,7 +180,8 @@ TOOLS: dict[str, Tool] = {
         Tool("search_knowledge", "Search the notes on this hardware and on techniques.", SearchArguments),
         Tool(
             SUBMIT,
-            "Answer with a kernel. It is evaluated in full, and your work on this question ends.",
+            "Answer with a kernel. It is evaluated in full, and your work on this question ends. Without a kernel, "
+            "that of your last call is taken, which need not be repeated.",
             SubmitArguments,
         ),
     )

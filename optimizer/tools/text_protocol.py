@@ -35,7 +35,14 @@ TOOL: build
 the complete file
 ```
 
-An answer without a `TOOL:` line is your submission. Write it in the form that is described above."""
+When the kernel of your last call is the one that you want to answer with, submit it without repeating its code:
+
+TOOL: submit
+title: a few words
+report: what you did and why
+
+An answer without a `TOOL:` line is a submission too. It has to contain the kernel, in the form that is described \
+above."""
 
 
 def instruction(tools: Sequence[ToolSpec]) -> str:

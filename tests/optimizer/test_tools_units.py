@@ -31,7 +31,7 @@ from optimizer.tools.catalogue import (
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.results import headline, in_words
 from optimizer.tools.sources import Draft, answer_text, draft_of
-from optimizer.tools.text_protocol import parse_calls, words_before
+from optimizer.tools.text_protocol import INSTRUCTION, parse_calls, words_before
 from runners.emulation import library as emulation
 from runners.job import BuildReport, JobResult, KernelResources, Language, Source, Status
 
@@ -121,6 +121,15 @@ def test_calls_are_read_from_text_with_arguments_and_kernel() -> None:
         RequestedTool("build", {"source": "int x;\n", "language": "cuda"}),
     ]
     assert words_before(text).strip() == "I look."
+
+
+def test_the_instruction_shows_how_to_submit_without_repeating_the_kernel() -> None:
+    (shown,) = [one for one in parse_calls(INSTRUCTION) if one.name == "submit"]
+    arguments = SubmitArguments.model_validate(dict(shown.arguments or {}))
+    assert (arguments.title, arguments.report) == ("a few words", "what you did and why")
+    built = Draft("int built;", CPP)
+    basis = Basis("int given;\n", "cpp")
+    assert draft_of(arguments, built, basis, CPP) == built
 
 
 def test_a_call_inside_a_code_block_is_code() -> None:
