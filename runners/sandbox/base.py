@@ -113,8 +113,9 @@ class SandboxPolicy:
     `read_only` and `writable` are absolute host paths, visible under the same names; all must exist. If started as
     root, the process runs as a user of its own: a writable path is given to that user, and a read-only path must be
     readable by everybody (`share` makes it so). `env` is the whole environment, besides PATH, HOME, TMPDIR, LANG and
-    USER. `device_node` is the file below /dev of the one accelerator that the process may open; without it the process
-    may open all of their kind. `cpus` pins the process to these cores; with None it runs wherever the caller may run.
+    USER. `device_node` is the file below /dev of the one GPU of NVIDIA's that the process may open under bubblewrap;
+    without it the process may open all of them. `cpus` pins the process to these cores; with None it runs wherever the
+    caller may run.
 
     `scratch` names the scratch directory: processes that give the same name find theirs at the same path, one at a
     time. Under bubblewrap every process finds it at the same path, even at the same time. `local_sockets` lets the

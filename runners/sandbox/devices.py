@@ -13,11 +13,11 @@ from pathlib import Path
 
 from runners.sandbox.base import Devices
 
-# One node for each accelerator, and those that all of a kind share.
-NVIDIA_EACH, AMD_EACH = "nvidia[0-9]*", "dri/renderD[0-9]*"
+# A node for each GPU, and those that all share.
+NVIDIA_EACH = "nvidia[0-9]*"
 NVIDIA_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
 NVIDIA_PATHS = ("sys", "proc/driver/nvidia", "opt/cuda")
-AMD_NODES = ("kfd",)
+AMD_NODES = ("kfd", "dri/renderD[0-9]*")
 AMD_PATHS = ("sys", "opt/rocm", "opt/amdgpu")
 
 
@@ -37,12 +37,12 @@ class DeviceBinds:
 def device_binds(devices: Devices | str, root: Path = Path("/"), node: str = "") -> DeviceBinds:
     """Return the files for `devices` under `root` that exist. An absent accelerator gives empty tuples.
 
-    `node` is the file below /dev of the only accelerator to show; without it all of the kind are shown.
+    `node` is the file below /dev of the only GPU of NVIDIA's to show; without it all are shown.
     """
     if Devices(devices) is Devices.NVIDIA:
         return _present(root, (*NVIDIA_NODES, node or NVIDIA_EACH), NVIDIA_PATHS)
     if Devices(devices) is Devices.AMD:
-        return _present(root, (*AMD_NODES, node or AMD_EACH), (*AMD_PATHS, *_versioned_rocm(root)))
+        return _present(root, AMD_NODES, (*AMD_PATHS, *_versioned_rocm(root)))
     return DeviceBinds()
 
 

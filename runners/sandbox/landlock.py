@@ -71,7 +71,7 @@ def config_for(
     argv: Sequence[str], policy: SandboxPolicy, uid: int | None, scratch: Path, status_fd: int, *, landlock: bool
 ) -> Config:
     """Translate a policy for `confine`. Raises SandboxError if a path lies where the job's user can't reach it."""
-    devices = device_binds(policy.devices, node=policy.device_node)
+    devices = device_binds(policy.devices)
     system = (*SYSTEM_PATHS, *SYSTEM_LINKS, *HARDWARE_PATHS, *PROCESS_FILES)
     closed = [path for path in (*policy.read_only, *policy.writable, scratch) if not _open_to_all(path)]
     return Config(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import pytest
 from runners.errors import Cancelled
 from runners.harness.devices import own_node as module
 from runners.harness.devices.device import Device, device_for
-from runners.harness.devices.nvml import Nvml, NvmlError
+from runners.harness.devices.nvml import NOT_SUPPORTED, Nvml
 from runners.harness.devices.own_node import OwnNode, amd_node, nvidia_node, own_node
 from runners.harness.oracle.confinement import oracle_policy
 from runners.harness.processes.participant import candidate_policy
 from runners.job import Limits
-from runners.sandbox import Devices, SandboxPolicy, bubblewrap, landlock
+from runners.sandbox import Devices, SandboxPolicy, bubblewrap
 from runners.sandbox.devices import device_binds
 
 # The files of this host are not in the order of its bus.
@@ -29,8 +28,8 @@ UUIDS, MINORS = ("GPU-aaaa-1", "GPU-bbbb-2"), (1, 0)
 class Library:
     """Stand in for NVIDIA's management library on a host with two GPUs, of which the second may be divided."""
 
-    def __init__(self, *, parted: bool = False) -> None:
-        self._parted = parted
+    def __init__(self, *, parted: bool = False, mig_code: int = 0) -> None:
+        self._parted, self.mig_code = parted, mig_code
 
     def nvmlInit_v2(self) -> int:
         return 0
@@ -55,7 +54,7 @@ class Library:
 
     def nvmlDeviceGetMigMode(self, handle: Any, now: Any, after: Any) -> int:
         now._obj.value = int(self._parted and handle.value == 2)
-        return 0
+        return self.mig_code
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, library: Library | None) -> None:
@@ -69,21 +68,16 @@ def installed(monkeypatch: pytest.MonkeyPatch, library: Library | None) -> None:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Describe two of NVIDIA's GPUs as the kernel module does, and put the host in the place of this one."""
-    for place, (uuid, minor) in enumerate(zip(UUIDS, MINORS, strict=True)):
-        (folder := tmp_path / f"proc/driver/nvidia/gpus/0000:0{place + 1}:00.0").mkdir(parents=True)
-        text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nBus Type: \t PCIe\nDevice Minor: \t {minor}\n"
-        (folder / "information").write_text(text)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a host with two of NVIDIA's GPUs in the place of this one."""
     for name in ("nvidia0", "nvidia1", "nvidiactl", "dri/renderD129", "dri/renderD137", "kfd"):
         (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "dev" / name).touch()
     monkeypatch.setattr(module, "nvidia_node", partial(nvidia_node, root=tmp_path))
     monkeypatch.setattr(module, "amd_node", partial(amd_node, root=tmp_path))
+    monkeypatch.setattr(module, "_found", {})
     installed(monkeypatch, Library())
-    module._found.cache_clear()
-    yield tmp_path
-    module._found.cache_clear()
+    return tmp_path
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch, visible: str) -> Device:
@@ -102,43 +96,37 @@ def test_a_process_is_given_the_gpu_of_its_worker_and_told_its_uuid(monkeypatch:
         assert policy.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_both_kinds_of_sandbox_open_that_gpu_and_no_other(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sandbox_opens_that_gpu_and_no_other(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "device_binds", partial(device_binds, root=host))
+    monkeypatch.setattr(bubblewrap, "_tool", lambda name: name)
     policy = SandboxPolicy(devices=Devices.NVIDIA, device_node="nvidia1")
-    for sandbox in (bubblewrap, landlock):
-        monkeypatch.setattr(sandbox, "device_binds", partial(device_binds, root=host))
     command = bubblewrap.bubblewrap_argv(["true"], policy, None, filter_fd=3, status_fd=4)
     shown = {path for option, path in itertools.pairwise(command) if option == "--dev-bind"}
-    config = landlock.config_for(["true"], policy, None, host, 4, landlock=True)
-    opened = {path for path in config.nodes if path.startswith(str(host))}
-    assert shown == opened == {f"{host}/dev/nvidia1", f"{host}/dev/nvidiactl"}
+    assert shown == {f"{host}/dev/nvidia1", f"{host}/dev/nvidiactl"}
 
 
 @pytest.mark.usefixtures("host")
-@pytest.mark.parametrize("visible", ["1", UUIDS[1], "GPU-b"])
-@pytest.mark.parametrize("has_library", [True, False])
-def test_a_gpu_is_the_same_by_number_by_uuid_and_without_nvidias_library(
-    monkeypatch: pytest.MonkeyPatch, visible: str, has_library: bool
+@pytest.mark.parametrize("mig_code", [0, NOT_SUPPORTED])
+@pytest.mark.parametrize("visible", ["1", UUIDS[1]])
+def test_a_gpu_is_the_same_by_number_and_by_uuid(
+    monkeypatch: pytest.MonkeyPatch, visible: str, mig_code: int
 ) -> None:
-    if not has_library:
-        installed(monkeypatch, None)
+    installed(monkeypatch, Library(mig_code=mig_code))
     device = on_gpu(monkeypatch, visible)
     assert (device.identity, device.node) == (UUIDS[1], "nvidia0")
 
 
 @pytest.mark.usefixtures("host")
-def test_a_driver_that_is_loaded_after_the_first_question_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(index: str) -> Nvml:
-        raise NvmlError("not loaded")
-
-    monkeypatch.setattr(module, "nvml", absent)
-    monkeypatch.setattr(module, "NVIDIA_GPUS", Path("proc/nowhere"))
+@pytest.mark.parametrize("library", [None, Library(mig_code=15)], ids=["not installed", "fails once"])
+def test_a_question_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch, library: Library | None) -> None:
+    installed(monkeypatch, library)
     assert own_node("cuda", "1") == OwnNode()
-    monkeypatch.setattr(module, "nvml", Nvml)
-    assert own_node("cuda", "1").identity == UUIDS[1]
+    installed(monkeypatch, Library())
+    assert own_node("cuda", "1") == OwnNode(UUIDS[1], "nvidia0", UUIDS[1])
 
 
 @pytest.mark.usefixtures("host")
-@pytest.mark.parametrize("visible", ["1", "7", "GPU-", "MIG-cccc", "MIG-GPU-b/1/0"])
+@pytest.mark.parametrize("visible", ["1", UUIDS[1], "7", "²", "GPU-b", "MIG-cccc", "MIG-GPU-b/1/0"])
 def test_a_part_of_a_gpu_and_one_that_is_unknown_are_reached_as_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str
 ) -> None:
@@ -150,10 +138,14 @@ def test_a_part_of_a_gpu_and_one_that_is_unknown_are_reached_as_they_are_named(
         assert waited_s < 5
 
 
-def test_a_gpu_without_its_file_still_has_its_own_lock(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_whose_file_is_made_later_has_its_own_lock_before(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (host / "dev/nvidia0").unlink()
     device = on_gpu(monkeypatch, "1")
     assert (device.node, device.identity, device.environment["CUDA_VISIBLE_DEVICES"]) == ("", UUIDS[1], "1")
+    (host / "dev/nvidia0").touch()
+    assert on_gpu(monkeypatch, "1").node == "nvidia0"
 
 
 def test_gpus_that_are_both_number_0_to_their_workers_do_not_wait_for_each_other(
@@ -188,7 +180,7 @@ def amd(host: Path) -> None:
         ("1", "", "renderD137", "1"),
         ("1,0", "1", "renderD129", "0"),
         ("GPU-00000000000000a2", "0", "renderD129", "GPU-00000000000000a2"),
-        ("0", "3", "", "3"),
+        ("0", "1", "", "0:1"),
     ],
 )
 def test_amds_gpu_is_found_as_rocm_and_hip_number_it_and_named_as_the_worker_was_told(
@@ -201,3 +193,15 @@ def test_amds_gpu_is_found_as_rocm_and_hip_number_it_and_named_as_the_worker_was
     assert (device.index, device.identity, device.node) == (index, name, "")
     assert device.environment["HIP_VISIBLE_DEVICES"] == (hip or "0")
     assert device.environment.get("ROCR_VISIBLE_DEVICES", "") == rocr
+
+
+@pytest.mark.parametrize("properties", [None, "unique_id x\n", "drm_render_minor"])
+def test_a_description_that_cannot_be_read_leaves_amds_gpu_as_it_is_named(
+    host: Path, monkeypatch: pytest.MonkeyPatch, properties: str | None
+) -> None:
+    amd(host)
+    odd = host / "sys/class/kfd/kfd/topology/nodes/2/properties"
+    odd.unlink() if properties is None else odd.write_text(f"drm_render_minor 129\n{properties}")
+    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert (device_for("amd", 1 << 20).identity, device_for("amd", 1 << 20).index) == ("", "1")

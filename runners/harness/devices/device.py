@@ -160,6 +160,7 @@ def _first_visible(kind: str) -> tuple[str, dict[str, str]]:
     # ROCm's runtime hides GPUs first, and HIP numbers those that are left.
     if shown := os.environ.get(AMD_HIDES, ""):
         environment[AMD_HIDES] = shown
-        left = shown.split(",")
-        first = left[int(first)] if first.isdigit() and int(first) < len(left) else first
+        left = dict(enumerate(shown.split(",")))
+        # A number beyond those that are left is no GPU of the host either.
+        first = left.get(int(first), f"{shown}:{first}") if first.isdecimal() else first
     return first, environment

@@ -19,8 +19,16 @@ MEMORY_VERSION = 40 | 2 << 24
 UUID_BYTES = 96
 
 
+# NVML_ERROR_NOT_SUPPORTED: the device does not have what is asked for.
+NOT_SUPPORTED = 3
+
+
 class NvmlError(OSError):
-    """Report that the library is absent, or that one of its calls failed."""
+    """Report that the library or one of its calls is absent, or that a call failed, with its `code`."""
+
+    def __init__(self, said: str, code: int = 0) -> None:
+        super().__init__(said)
+        self.code = code
 
 
 class Utilisation(ctypes.Structure):
@@ -83,8 +91,11 @@ class Nvml:
         now, after_restart = ctypes.c_uint(), ctypes.c_uint()
         try:
             self._ask("MigMode", ctypes.byref(now), ctypes.byref(after_restart))
-        except NvmlError:
-            return False  # a device that cannot be divided
+        except NvmlError as error:
+            # A library or a device from before there were parts. Any other failure says nothing of the device.
+            if error.code not in (0, NOT_SUPPORTED):
+                raise
+            return False
         return now.value == 1
 
     def now(self) -> dict[str, float | str]:
@@ -133,7 +144,7 @@ class Nvml:
         except AttributeError as error:
             raise NvmlError(f"this library has no {name}") from error
         if code:
-            raise NvmlError(f"{name} failed with error {code}")
+            raise NvmlError(f"{name} failed with error {code}", code)
 
 
 def nvml(index: str) -> Nvml:

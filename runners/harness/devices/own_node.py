@@ -10,12 +10,10 @@ versions, if it cannot open one of them (ROCm issue 3144). Container runtimes us
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from runners.harness.devices.nvml import NvmlError, nvml
+from runners.harness.devices.nvml import nvml
 
-NVIDIA_GPUS = Path("proc/driver/nvidia/gpus")
 # The kernel's list of AMD's processors, GPUs and others, in the order in which ROCm numbers them.
 AMD_PROCESSORS = Path("sys/class/kfd/kfd/topology/nodes")
 
@@ -34,69 +32,47 @@ class OwnNode:
     visible: str = ""
 
 
+UNKNOWN = OwnNode()
+_found: dict[tuple[str, str], OwnNode] = {}
+
+
 def own_node(kind: str, index: str) -> OwnNode:
     """Return where the GPU of a driver (`cuda`, `hip`) with that number or UUID is, or an empty answer."""
+    if (known := _found.get((kind, index))) is not None:
+        return known
     try:
-        return _found(kind, index)
-    except LookupError:
-        return OwnNode()
-
-
-@cache  # An exception is not kept: a driver may be loaded after the worker's start.
-def _found(kind: str, index: str) -> OwnNode:
-    return nvidia_node(index) if kind == "cuda" else amd_node(index)
+        found = nvidia_node(index) if kind == "cuda" else amd_node(index)
+    # An unloaded driver, an unknown name, a file that says something unforeseen: the GPU is used as it is named.
+    except (OSError, LookupError, ValueError):
+        return UNKNOWN
+    # A driver may be loaded, and its files made, after a worker's start, so that only a complete answer is kept.
+    if found.node or kind == "hip":
+        _found[kind, index] = found
+    return found
 
 
 def nvidia_node(index: str, root: Path = Path("/")) -> OwnNode:
-    """Return the GPU by its number on the bus or its UUID, which may be cut short. Raises LookupError.
+    """Return the GPU by its number on the bus or its whole UUID, as NVIDIA's management library knows it.
 
-    A part of a GPU (MIG) has no file of its own.
+    A GPU that is divided (MIG) is unknown: its parts have no file of their own. Raises NvmlError.
     """
-    try:
-        device = nvml(index)
-        uuid, minor, is_parted = device.uuid(), device.minor(), device.is_parted()
-    except NvmlError:
-        uuid, minor = _by_the_kernel(index, root)
-        is_parted = False
-    if is_parted:
-        raise LookupError(index)
-    node = f"nvidia{minor}"
+    device = nvml(index)
+    if device.is_parted():
+        return UNKNOWN
+    uuid, node = device.uuid(), f"nvidia{device.minor()}"
     return OwnNode(uuid, node, uuid) if (root / "dev" / node).exists() else OwnNode(uuid)
 
 
-def _by_the_kernel(index: str, root: Path) -> tuple[str, int]:
-    """Return UUID and minor number as the kernel module tells them, where NVIDIA's library is not installed."""
-    gpus = [_words(path / "information", ":") for path in sorted((root / NVIDIA_GPUS).glob("*"))]
-    named = [(facts["GPU UUID"], int(facts["Device Minor"])) for facts in gpus if "Device Minor" in facts]
-    if index.isdigit():
-        return named[int(index)]
-    meant = [gpu for gpu in named if gpu[0].startswith(index)]
-    if len(meant) != 1:
-        raise LookupError(index)
-    return meant[0]
-
-
 def amd_node(index: str, root: Path = Path("/")) -> OwnNode:
-    """Return the GPU by ROCm's number or UUID. Raises LookupError. Untested on AMD hardware."""
-    listed = sorted((root / AMD_PROCESSORS).glob("[0-9]*"), key=lambda path: int(path.name))
-    described = [_words(path / "properties", " ") for path in listed]
-    # A processor without a render node is not a GPU, and a container has no file for a GPU that is not its own.
-    names = [f"renderD{facts.get('drm_render_minor', '0')}" for facts in described]
-    gpus = [
-        (name, facts) for name, facts in zip(names, described, strict=True) if (root / "dev/dri" / name).exists()
-    ]
-    for number, (name, facts) in enumerate(gpus):
-        # ROCm's UUID is the serial number in hexadecimal digits.
-        if index in (str(number), f"GPU-{int(facts.get('unique_id', '0')):016x}"):
-            return OwnNode(name)
-    raise LookupError(index)
-
-
-def _words(file: Path, separator: str) -> dict[str, str]:
-    """Return the names and values of a file with one of each a line, or nothing if it cannot be read."""
-    try:
-        lines = file.read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition(separator) for line in lines)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    """Return the GPU by ROCm's number or UUID. Raises LookupError, OSError, ValueError. Untested on AMD hardware."""
+    gpus = []
+    for processor in sorted((root / AMD_PROCESSORS).iterdir(), key=lambda path: int(path.name)):
+        lines = (processor / "properties").read_text().splitlines()
+        facts = dict(line.split(maxsplit=1) for line in lines)
+        name = f"renderD{facts.get('drm_render_minor', '0')}"
+        # A processor without a render node is not a GPU, and a container has no file for a GPU that is not its own.
+        if (root / "dev/dri" / name).exists():
+            # ROCm's UUID is the serial number in hexadecimal digits.
+            gpus.append((name, f"GPU-{int(facts.get('unique_id', '0')):016x}"))
+    named = {str(number): name for number, (name, _) in enumerate(gpus)} | {uuid: name for name, uuid in gpus}
+    return OwnNode(named[index])
