@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from runners.backends.software import driver, software_of
+from runners.harness.devices.device import AMD_HIDES, VISIBLE
 from runners.harness.devices.gpu_state import gpu_fixed, product_name
 from runners.job_source import RunnerCard
 from runners.sandbox.probe import confinement_here
@@ -15,7 +16,7 @@ from runners.targets import TARGETS
 
 # How a worker reaches its jobs, as its card says: with the database's password, with a token, or by files.
 DATABASE, TOKEN, FILES = "database", "token", "files"
-VISIBLE_DEVICES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBLE_DEVICES = (VISIBLE["hip"], AMD_HIDES, VISIBLE["cuda"])
 
 
 def card_of(name: str, target: str, queues: Sequence[str], access: str = "") -> RunnerCard:

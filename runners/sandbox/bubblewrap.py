@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runners.sandbox.base import Devices, ResourceLimits, SandboxError, SandboxPolicy
-from runners.sandbox.devices import device_binds
+from runners.sandbox.devices import DeviceBinds, device_binds
 from runners.sandbox.supervisor import supervisor_name
 
 SCRATCH = Path("/tmp")  # noqa: S108 - a private tmpfs inside the sandbox
@@ -72,12 +72,16 @@ def _mounts(policy: SandboxPolicy) -> list[str]:
     arguments = ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", str(SCRATCH)]
     arguments += _system_mounts()
     arguments += _binds([*policy.read_only, *map(Path, HARDWARE_PATHS)], "--ro-bind-try")
-    devices = device_binds(policy.devices, node=policy.device_node)
+    devices = _device_binds(policy)
     arguments += _binds([path for path in devices.read_only if path.parts[1] != "proc"], "--ro-bind-try")
     arguments += _binds(devices.nodes, "--dev-bind")
     arguments += _binds(policy.writable, "--bind")
     # This comes last: a bind into a read-only root would fail to make its mount point.
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def _device_binds(policy: SandboxPolicy) -> DeviceBinds:
+    return device_binds(policy.devices, node=policy.device_node)
 
 
 def _system_mounts() -> list[str]:
@@ -138,7 +142,7 @@ def _capped(name: str, value: int) -> int:
 
 
 def _become(uid: int, policy: SandboxPolicy) -> list[str]:
-    groups = ",".join(map(str, device_binds(policy.devices, node=policy.device_node).groups))
+    groups = ",".join(map(str, _device_binds(policy).groups))
     return [
         _tool("setpriv"),
         *(f"--reuid={uid}", f"--regid={uid}"),

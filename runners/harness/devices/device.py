@@ -144,9 +144,16 @@ def _gpu(kind: str, flush_bytes: int) -> Device:
     if own.visible:
         environment[VISIBLE[kind]] = own.visible
     return Device(
-        kind, index, own.identity, own.node, SANDBOXES[kind], {**environment, **UNBOUND}, GPU_LIMITS, GPU_HOST_BYTES,
-        flush_bytes,
-    )  # fmt: skip
+        kind,
+        index,
+        identity=own.identity,
+        node=own.node,
+        sandbox=SANDBOXES[kind],
+        environment={**environment, **UNBOUND},
+        limits=GPU_LIMITS,
+        host_bytes=GPU_HOST_BYTES,
+        flush_bytes=flush_bytes,
+    )
 
 
 def _first_visible(kind: str) -> tuple[str, dict[str, str]]:

@@ -17,8 +17,6 @@ MOST_PROCESSES = 1024
 MEMORY_VERSION = 40 | 2 << 24
 # NVML_DEVICE_UUID_V2_BUFFER_SIZE.
 UUID_BYTES = 96
-
-
 # NVML_ERROR_NOT_SUPPORTED: the device does not have what is asked for.
 NOT_SUPPORTED = 3
 
@@ -86,13 +84,13 @@ class Nvml:
         """Return the number N of the device's file, /dev/nvidiaN."""
         return self._number("MinorNumber")
 
-    def is_parted(self) -> bool:
-        """Return whether the device is divided into parts (MIG), of which a process gets one."""
+    def has_mig_enabled(self) -> bool:
+        """Return whether the device is partitioned (MIG), so that a process gets one of its instances."""
         now, after_restart = ctypes.c_uint(), ctypes.c_uint()
         try:
             self._ask("MigMode", ctypes.byref(now), ctypes.byref(after_restart))
         except NvmlError as error:
-            # A library or a device from before there were parts. Any other failure says nothing of the device.
+            # A library or a device without MIG. Any other failure says nothing about the device.
             if error.code not in (0, NOT_SUPPORTED):
                 raise
             return False

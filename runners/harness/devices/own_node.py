@@ -42,7 +42,7 @@ def own_node(kind: str, index: str) -> OwnNode:
         return known
     try:
         found = nvidia_node(index) if kind == "cuda" else amd_node(index)
-    # An unloaded driver, an unknown name, a file that says something unforeseen: the GPU is used as it is named.
+    # The driver is not loaded, the name is unknown, or a file is malformed: the worker's own name for the GPU is used.
     except (OSError, LookupError, ValueError):
         return UNKNOWN
     # A driver may be loaded, and its files made, after a worker's start, so that only a complete answer is kept.
@@ -54,10 +54,10 @@ def own_node(kind: str, index: str) -> OwnNode:
 def nvidia_node(index: str, root: Path = Path("/")) -> OwnNode:
     """Return the GPU by its number on the bus or its whole UUID, as NVIDIA's management library knows it.
 
-    A GPU that is divided (MIG) is unknown: its parts have no file of their own. Raises NvmlError.
+    A GPU with MIG enabled gives an empty answer, because its instances have no file of their own. Raises NvmlError.
     """
     device = nvml(index)
-    if device.is_parted():
+    if device.has_mig_enabled():
         return UNKNOWN
     uuid, node = device.uuid(), f"nvidia{device.minor()}"
     return OwnNode(uuid, node, uuid) if (root / "dev" / node).exists() else OwnNode(uuid)
