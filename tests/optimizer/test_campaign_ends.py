@@ -40,6 +40,7 @@ from optimizer.models import (
 )
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.queries.campaign_results import bands_of, costs_of, results_of
+from optimizer.queries.campaign_spending import Spent, spent_by_configuration, total
 from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.queries.suites import Subset
 from optimizer.reports.benchmark_forms import kernelbench_com_report
@@ -202,6 +203,23 @@ def test_limits_can_be_raised_while_it_runs_and_not_after(team: Team, member: Us
         do_change_limits(member, campaign, Limits(), 1)
     with pytest.raises(CampaignTransitionError):
         do_pause_campaign(member, campaign)
+
+
+def test_a_limit_that_is_lowered_to_what_is_spent_ends_the_search_and_times_the_winners(
+    team: Team, member: User
+) -> None:
+    campaign = make_campaign(team, member, parallel_runs=2)
+    drive_campaign(campaign, until=lambda one: spent_in(one).evaluations > 1)
+    do_change_limits(member, campaign, Limits(device_minutes=spent_in(campaign).device_s / 60), 2)
+    drive_campaign(campaign)
+    assert campaign.state == CampaignState.FINISHED
+    assert campaign.cells.filter(is_skipped=True).exists()
+    stopped = campaign.cells.filter(run__state=RunState.STOPPED)
+    assert stopped.exists() and campaign.timings.filter(cell__in=stopped, evaluation__state="done").exists()
+
+
+def spent_in(campaign: Campaign) -> Spent:
+    return total(spent_by_configuration(campaign))
 
 
 @pytest.mark.parametrize(
