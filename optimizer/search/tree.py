@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -76,12 +76,22 @@ class Tree:
 
     @cached_property
     def _children(self) -> Mapping[str, list[Node]]:
-        return _by_parent(self.nodes)
+        """Return the children by their parent's key. The root has no parent and is left out."""
+        children: dict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            if node.parent is not None:
+                children[node.parent].append(node)
+        return children
 
     @cached_property
-    def _attempts(self) -> Mapping[str, list[Node]]:
-        """Map each node to the attempts among its children, which alone count when a node is chosen."""
-        return _by_parent([node for node in self.nodes if not node.given])
+    def _attempts(self) -> Counter[str | None]:
+        """Count the attempts among each node's children, which alone matter when a node is chosen."""
+        return Counter([node.parent for node in self.nodes if not node.given])
+
+    @cached_property
+    def _hopeful(self) -> Set[str | None]:
+        """Return the keys of the nodes with an attempt that has not failed, which includes those in progress."""
+        return {node.parent for node in self.nodes if not (node.failed or node.given)}
 
     def children(self, key: str) -> list[Node]:
         """Return the children of a node, oldest first."""
@@ -110,14 +120,11 @@ class Tree:
         """Return whether a node may be chosen: not pending, not the throttled root, not a dead branch."""
         if node.pending:
             return False
-        children = self._attempts.get(node.key)
-        if not children:
-            return True
+        attempts = self._attempts.get(node.key, 0)  # not `[]`, which is slower for a missing key
         # Otherwise a fast reference would be extended forever.
-        if node.parent is None and len(children) >= self.rules.n_root:
+        if node.parent is None and attempts >= self.rules.n_root:
             return False
-        dead = len(children) > self.rules.n_child and all(child.failed for child in children)
-        return not dead
+        return attempts <= self.rules.n_child or node.key in self._hopeful
 
 
 def select(tree: Tree, rng: random.Random) -> Node:
@@ -185,15 +192,6 @@ def tree_of(
     nodes += [_node(kernel, _parent(kernel, known, root), given=kernel.key in own) for kernel in finished]
     nodes += [Node(key, parent, pending=True) for key, parent in pending.items()]
     return Tree(nodes, rules)
-
-
-def _by_parent(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
-    """Group nodes by their parent, in the given order. The root has no parent and is left out."""
-    children: dict[str, list[Node]] = defaultdict(list)
-    for node in nodes:
-        if (parent := node.parent) is not None:
-            children[parent].append(node)
-    return children
 
 
 def _parent(kernel: KernelView, known: Set[str], root: KernelView) -> str:
