@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from optimizer.actions.audit import log_action
 from optimizer.actions.job import do_cancel_timing
@@ -117,7 +118,7 @@ def check_start_campaign(user: User | None, new: NewCampaign) -> list[SuiteEntry
     ):
         if not is_sound:
             faults.setdefault(name, text)
-    faults |= _limit_faults(new.limits)
+    faults |= limit_faults(new.limits)
     if not faults:
         faults |= _run_faults(user, new, usable)
     if faults:
@@ -193,6 +194,8 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
     with transaction.atomic():
         locked = lock_campaign(campaign.pk)
         locked.enter(CampaignState.STOPPING, f"Stopped by {_name(user)}.")
+        # Their runs ended before, and nothing of them is settled again.
+        locked.cells.filter(is_continuing=True).update(is_continuing=False, is_closed=True)
         for cell in active_cells(locked):
             # One that is stopping already needs nothing more.
             with suppress(RunTransitionError):
@@ -209,7 +212,7 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
 
 def do_change_limits(user: User | None, campaign: Campaign, limits: Limits, parallel_runs: int) -> Campaign:
     """Replace the limits of a campaign that has not ended. Raises ValidationError, CampaignTransitionError."""
-    faults = _limit_faults(limits)
+    faults = limit_faults(limits)
     if not 1 <= parallel_runs <= MAX_PARALLEL:
         faults["parallel_runs"] = f"1 to {MAX_PARALLEL} runs at once."
     if faults:
@@ -236,8 +239,14 @@ def lock_campaign(campaign_id: int) -> Campaign:
 
 
 def active_cells(campaign: Campaign) -> Any:
-    """Return the cells whose run has not been closed, with the run."""
-    return campaign.cells.filter(run__isnull=False, is_closed=False).select_related("run", "configuration")
+    """Return the cells whose run was started and has not been closed, with the run."""
+    started = campaign.cells.filter(run__isnull=False, is_closed=False, is_continuing=False)
+    return started.select_related("run", "configuration")
+
+
+def waiting_cells(campaign: Campaign) -> QuerySet[CampaignCell]:
+    """Return the cells that wait for a place: to have their run started, or to have it continued."""
+    return campaign.cells.filter(Q(run=None, is_skipped=False) | Q(is_continuing=True))
 
 
 def new_run_of(
@@ -250,8 +259,14 @@ def new_run_of(
     ), cell.problem_version, cell.seed, f"{campaign.title} · {cell}"[:200])  # fmt: skip
 
 
+def stored_budget(budget: Budget) -> dict[str, Any]:
+    """Return a budget as configurations store it; dollars become text, which loses no digit."""
+    limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
+    return limits | ({"usd": str(limits["usd"])} if "usd" in limits else {})
+
+
 def budget_from(stored: Mapping[str, Any]) -> Budget:
-    """Return a stored budget; dollars are stored as text, which loses no digit."""
+    """Return a stored budget."""
     values = dict(stored)
     if values.get("usd") is not None:
         values["usd"] = Decimal(str(values["usd"]))
@@ -290,7 +305,7 @@ def _entries(new: NewCampaign, faults: dict[str, Any]) -> list[SuiteEntry]:
     return list(unique.values())
 
 
-def _limit_faults(limits: Limits) -> dict[str, str]:
+def limit_faults(limits: Limits) -> dict[str, str]:
     given = {kind: limit for kind, limit in asdict(limits).items() if limit is not None}
     text = "A limit must be above zero."
     # NaN is not below anything and would never be reached.
@@ -331,7 +346,6 @@ def words_of(refusal: ValidationError) -> str:
 
 
 def _configuration(campaign: Campaign, position: int, new: NewConfiguration) -> CampaignConfiguration:
-    budget = {kind: limit for kind, limit in asdict(new.budget).items() if limit is not None}
     return CampaignConfiguration.objects.create(
         campaign=campaign,
         position=position,
@@ -339,7 +353,7 @@ def _configuration(campaign: Campaign, position: int, new: NewConfiguration) -> 
         strategy=new.strategy,
         settings=dict(new.settings),
         providers=dict(new.providers),
-        budget=budget | ({"usd": str(budget["usd"])} if "usd" in budget else {}),
+        budget=stored_budget(new.budget),
     )
 
 

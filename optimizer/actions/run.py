@@ -199,18 +199,21 @@ def _set_limits(user: User | None, locked: Run, budget: Budget) -> None:
     log_action(AuditAction.RUN_BUDGET, user, locked, limits=figures)
 
 
-def do_continue_run(user: User | None, run: Run, budget: Budget) -> Run:
+def do_continue_run(user: User | None, run: Run, budget: Budget, *, by_hand: bool = True) -> Run:
     """Continue a run that finished because its budget was used up, under larger limits.
 
-    Raises ValidationError for limits that are still used up, RunTransitionError for a run that cannot continue.
+    Only its campaign continues a run of a campaign (`by_hand` False). Raises ValidationError for limits that are still
+    used up, RunTransitionError for a run that cannot continue.
     """
     if faults := _budget_faults(budget):
         raise ValidationError(faults)
 
     def reopen(locked: Run) -> None:
         # A campaign has settled what its runs found, and nobody would settle it again.
-        if hasattr(locked, "campaign_cell"):
-            raise RunTransitionError("a run of a campaign cannot be continued; clone it")
+        if by_hand and hasattr(locked, "campaign_cell"):
+            raise RunTransitionError(
+                "a run of a campaign cannot be continued alone; continue the campaign or clone it"
+            )
         if exhausted(locked) is None:
             raise RunTransitionError("only a run that used up its budget can be continued; clone it")
         _set_limits(user, locked, budget)

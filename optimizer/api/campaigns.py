@@ -10,13 +10,14 @@ from ninja import Field, Header, Query, Router, Schema, Status
 
 from optimizer.access import access_campaign
 from optimizer.actions import campaign as actions
+from optimizer.actions.campaign_budget import do_continue_campaign
 from optimizer.actions.once import KeyReusedError, do_once
 from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
 from optimizer.api.runs import named, team_of
-from optimizer.forms.bodies import ConfigurationIn, TotalLimits
+from optimizer.forms.bodies import ConfigurationIn, Limits, TotalLimits
 from optimizer.models import Campaign, Suite, Target, TokenScope
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.queries.campaign_spending import spent_by_configuration, total
@@ -63,6 +64,13 @@ class LimitsIn(TotalLimits):
     """Replace the limits of a campaign that has not ended."""
 
     parallel_runs: int = 1
+
+
+class ContinueIn(Body):
+    """Raise the budget of each run; a limit that is left out stays. `limits` of all runs stay unless they are given."""
+
+    budget: Limits
+    limits: TotalLimits | None = None
 
 
 class CampaignOut(Schema):
@@ -172,6 +180,18 @@ def change_limits(request: HttpRequest, campaign_id: int, body: LimitsIn) -> Any
         request,
         campaign_id,
         lambda user, one: actions.do_change_limits(user, one, body.limits(), body.parallel_runs),
+    )
+
+
+@router.post(
+    "/{int:campaign_id}/continue", response={200: CampaignOut, 409: Refusal, 422: Refusal}, auth=STEER,
+    summary="Continue a campaign with larger budgets",
+)  # fmt: skip
+def continue_campaign(request: HttpRequest, campaign_id: int, body: ContinueIn) -> Any:
+    """Raise the budget of every run. Runs that had used theirs up go on, and then all is settled again."""
+    limits = None if body.limits is None else body.limits.limits()
+    return _steered(
+        request, campaign_id, lambda user, one: do_continue_campaign(user, one, body.budget.budget(), limits)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from optimizer.actions.campaign import active_cells
+from optimizer.actions.campaign_budget import do_continue_cell
 from optimizer.actions.run import do_stop_run
 from optimizer.models import (
     CallState,
@@ -39,8 +40,16 @@ def close_ended(campaign: Campaign) -> None:
 
 
 def skip_waiting(campaign: Campaign, reason: str, **which: object) -> None:
-    """Skip the cells that wait, all or some, with a reason that pages and reports show."""
+    """Skip the cells that wait, all or some, with a reason that pages and reports show.
+
+    A run that waits to be continued is stopped: it has had less than those that were continued, so it must not count.
+    """
     campaign.cells.filter(run=None, is_skipped=False, **which).update(is_skipped=True, why=reason[:300])
+    for cell in campaign.cells.filter(is_continuing=True, **which).select_related("run", "configuration"):
+        if do_continue_cell(cell) and cell.run is not None:
+            do_stop_run(None, cell.run)
+            cell.why = reason[:300]
+            cell.save(update_fields=["why"])
 
 
 def _stop_stranded(paused: list[CampaignCell]) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from optimizer.actions.campaign import active_cells, is_active, new_run_of, words_of
+from optimizer.actions.campaign import active_cells, budget_from, is_active, new_run_of, waiting_cells, words_of
+from optimizer.actions.campaign_budget import do_continue_cell
 from optimizer.actions.notification import do_follow
 from optimizer.actions.run import do_start_run, do_stop_run
 from optimizer.campaigns import planning
 from optimizer.campaigns.closing import skip_waiting
 from optimizer.models import Campaign, CampaignCell, Run
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import LABELS
+from optimizer.queries.budgets import LABELS, budget_lines
 from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
 
 
@@ -25,12 +27,10 @@ def search(campaign: Campaign) -> bool:
         _stop_for(campaign, kind)
     lacking = _start_runs(campaign, account)
     _share_device(campaign)
-    if active_cells(campaign).exists():
-        return False
-    # Nothing runs, so nothing that is reserved will come back: what could not start now never will.
-    if lacking is not None:
+    # While nothing runs, nothing that is reserved will come back: what could not start now never will.
+    if lacking is not None and not active_cells(campaign).exists():
         skip_waiting(campaign, _words(campaign, lacking))
-    return not campaign.cells.filter(run=None, is_skipped=False).exists()
+    return not (active_cells(campaign).exists() or waiting_cells(campaign).exists())
 
 
 def account_of(campaign: Campaign) -> planning.Account:
@@ -60,29 +60,32 @@ def _choice(campaign: Campaign, account: planning.Account) -> planning.Choice:
     free = campaign.parallel_runs - sum(one.active for one in spent.values())
     if free <= 0:
         return planning.Choice(())
-    rows = campaign.cells.filter(run=None, is_skipped=False).order_by("order")
-    waiting = [
-        planning.Candidate(pk, order, configuration, _budget(budget))
-        for pk, order, configuration, budget in rows.values_list(
-            "pk", "order", "configuration_id", "configuration__budget"
-        )
-    ]
+    rows = waiting_cells(campaign).order_by("order").select_related("configuration", "run")
+    waiting = [planning.Candidate(cell.pk, cell.order, cell.configuration_id, _budget(cell)) for cell in rows]
     uses = {pk: planning.Use(one.device_s, one.active, one.closed_s, one.closed) for pk, one in spent.items()}
     return planning.choose(waiting, uses, free, account)
 
 
-def _budget(stored: dict[str, object]) -> dict[str, float | None]:
-    return {kind: None if stored.get(kind) is None else float(str(stored[kind])) for kind in planning.KINDS}
+def _budget(cell: CampaignCell) -> dict[str, float | None]:
+    """Return what the cell's run may still spend, by kind of limit."""
+    limits = asdict(budget_from(cell.configuration.budget))
+    used = {} if cell.run is None else {line.kind: line.spent for line in budget_lines(cell.run)}
+    return {
+        kind: None if (limit := limits[kind]) is None else max(float(limit) - used.get(kind, 0.0), 0.0)
+        for kind in planning.KINDS
+    }
 
 
 def _cells(keys: tuple[int, ...]) -> list[CampaignCell]:
-    related = CampaignCell.objects.select_related("configuration", "problem_version__problem", "campaign")
+    related = CampaignCell.objects.select_related("configuration", "problem_version__problem", "campaign", "run")
     found = related.in_bulk(list(keys))
     return [found[key] for key in keys]
 
 
 def _start(campaign: Campaign, cell: CampaignCell) -> bool:
-    """Start the cell's run, or skip the cell with the reason of the refusal. Return whether it was started."""
+    """Start or continue the cell's run, or skip the cell with the reason of the refusal. Return whether it runs."""
+    if cell.is_continuing:
+        return do_continue_cell(cell)
     user = campaign.created_by
     try:
         # A savepoint: a refusal must leave nothing of the run behind.

@@ -9,10 +9,11 @@ timed again as a whole, after all others, where a timing gave no measurement or 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from optimizer.models import (
     Campaign,
@@ -33,17 +34,34 @@ from runners.job import Baseline
 
 
 def plan(campaign: Campaign) -> None:
-    """Store which timings the settling consists of, in their random order. Call under the campaign's lock."""
+    """Store which timings the settling consists of, in their random order. Call under the campaign's lock.
+
+    A campaign that was continued has timings already. They stay for each problem whose winners are the same as then.
+    """
     by_problem: dict[int, list[tuple[CampaignCell, Kernel]]] = defaultdict(list)
     cells = campaign.cells.filter(is_closed=True).select_related("run__best_kernel").order_by("order")
     for cell in cells:
         if cell.run is not None and (kernel := winner_of(cell.run)) is not None:
             by_problem[cell.problem_version_id].append((cell, kernel))
+    kept = _timed_as_won(campaign, by_problem)
+    campaign.timings.exclude(cell__problem_version__in=kept).delete()
+    start = campaign.timings.aggregate(next=Coalesce(Max("order") + 1, 0))["next"]
     rng = np.random.default_rng([campaign.order_seed, 1])
     rows: list[CampaignTiming] = []
-    for problem in rng.permutation(sorted(by_problem)):
-        rows += _shuffled(campaign, by_problem[int(problem)], rng, len(rows))
+    for problem in rng.permutation(sorted(by_problem.keys() - kept)):
+        rows += _shuffled(campaign, by_problem[int(problem)], rng, start + len(rows))
     CampaignTiming.objects.bulk_create(rows, batch_size=1000)
+
+
+def _timed_as_won(campaign: Campaign, winners: Mapping[int, Sequence[tuple[CampaignCell, Kernel]]]) -> set[int]:
+    """Return the problems, by version id, whose timings are those of exactly these winners."""
+    timed: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for problem, *pair in campaign.timings.values_list("cell__problem_version", "cell", "kernel"):
+        timed[problem].add((pair[0], pair[1]))
+    return {
+        problem for problem, pairs in winners.items()
+        if timed[problem] == {(cell.pk, kernel.pk) for cell, kernel in pairs}
+    }  # fmt: skip
 
 
 def winner_of(run: Run) -> Kernel | None:
@@ -67,7 +85,8 @@ def settle(campaign: Campaign) -> bool:
     waiting = campaign.timings.filter(evaluation=None).order_by("order").select_related("kernel__run", "cell")
     if not waiting.exists() and not _repeat(campaign):
         return True
-    if campaign.dispatcher == SpoolDispatcher.name and not settling_evaluations(campaign).exists():
+    begun = settling_evaluations(campaign).filter(created_at__gte=campaign.settling_at)
+    if campaign.dispatcher == SpoolDispatcher.name and not begun.exists():
         _queue(waiting)
         return False
     problem = waiting[0].cell.problem_version_id

@@ -29,6 +29,7 @@ class AuditAction(models.TextChoices):
     CAMPAIGN_RESUMED = "campaign.resumed", "Resumed a campaign"
     CAMPAIGN_STOPPED = "campaign.stopped", "Stopped a campaign"
     CAMPAIGN_LIMITS = "campaign.limits", "Changed a campaign's limits"
+    CAMPAIGN_CONTINUED = "campaign.continued", "Continued a campaign with larger budgets"
     RETIME_STARTED = "retime.started", "Re-timed released kernels"
     LEADERS_RETIMED = "leaders.retimed", "Re-timed the top of a leaderboard"
     KERNEL_REVIEWED = "kernel.reviewed", "Reviewed a kernel"

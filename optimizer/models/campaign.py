@@ -145,7 +145,7 @@ class Campaign(models.Model):
 
 # From which states each state can be entered.
 _BEFORE: dict[CampaignState, frozenset[CampaignState]] = {
-    CampaignState.RUNNING: frozenset({CampaignState.PAUSED}),
+    CampaignState.RUNNING: frozenset({CampaignState.PAUSED, CampaignState.FINISHED}),
     CampaignState.PAUSED: frozenset({CampaignState.RUNNING, CampaignState.SETTLING}),
     CampaignState.SETTLING: frozenset({CampaignState.RUNNING}),
     CampaignState.STOPPING: frozenset({CampaignState.RUNNING, CampaignState.SETTLING, CampaignState.PAUSED}),
@@ -185,8 +185,9 @@ class CampaignCell(models.Model):
     """Store one combination of problem, configuration and seed, in the order in which cells are started.
 
     A cell waits until it has a run or is skipped with a reason. `why` says why it was skipped, or why its run gave no
-    result. `is_held` marks a run that the campaign itself has paused. `steps` are the points at which the run's best
-    kernel improved, stored when the run has ended (see `optimizer.queries.campaign_steps`).
+    result. `is_held` marks a run that the campaign itself has paused, and `is_continuing` one that has used up its
+    budget and waits for a place to go on with its configuration's larger one. `steps` are the points at which the
+    run's best kernel improved, stored when the run has ended (see `optimizer.queries.campaign_steps`).
     """
 
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="cells")
@@ -198,6 +199,7 @@ class CampaignCell(models.Model):
     run = models.OneToOneField(Run, null=True, blank=True, on_delete=models.RESTRICT, related_name="campaign_cell")
     is_skipped = models.BooleanField(default=False)
     is_held = models.BooleanField(default=False)
+    is_continuing = models.BooleanField(default=False)
     is_closed = models.BooleanField(default=False)
     why = models.CharField(max_length=300, blank=True)
     steps = models.JSONField(default=list, blank=True)
@@ -209,6 +211,10 @@ class CampaignCell(models.Model):
             ),
             models.UniqueConstraint(fields=["campaign", "order"], name="one_cell_per_place"),
             models.CheckConstraint(condition=Q(is_skipped=False) | Q(run__isnull=True), name="skipped_has_no_run"),
+            models.CheckConstraint(
+                condition=Q(is_continuing=False) | Q(run__isnull=False, is_closed=False),
+                name="continuing_has_a_run",
+            ),
         ]
         ordering = ["order"]
 

@@ -151,7 +151,8 @@ class CellResult(NamedTuple):
         if self.run is None:
             return "waiting"
         if not self.is_closed:
-            return str(self.state)
+            # A run that has ended waits to be continued, or for the few seconds until its cell is closed.
+            return "waiting" if self.state == RunState.FINISHED else str(self.state)
         if not self.is_settled:
             return "not settled"
         if self.state != RunState.FINISHED:

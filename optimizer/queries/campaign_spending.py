@@ -47,7 +47,9 @@ def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
         device_s=Coalesce(Sum("run__spent_device_s"), 0.0),
         closed_s=Coalesce(Sum("run__spent_device_s", filter=Q(is_closed=True)), 0.0),
         evaluations=Coalesce(Sum("run__spent_evaluations"), 0),
-        active=Count("pk", filter=Q(run__isnull=False, is_closed=False) & ~Q(run__state="paused")),
+        active=Count(
+            "pk", filter=Q(run__isnull=False, is_closed=False, is_continuing=False) & ~Q(run__state="paused")
+        ),
         cells=Count("pk"),
         closed=Count("pk", filter=Q(is_closed=True)),
         skipped=Count("pk", filter=Q(is_skipped=True)),
@@ -58,7 +60,7 @@ def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
 def reserved(campaign: Campaign, kind: str) -> float:
     """Return what the runs that have not ended may still spend, in the unit of the limit."""
     spent, limit = _COLUMNS[kind]
-    live: QuerySet[CampaignCell] = campaign.cells.filter(run__isnull=False, is_closed=False)
+    live: QuerySet[CampaignCell] = campaign.cells.filter(run__isnull=False, is_closed=False, is_continuing=False)
     left = Greatest(Cast(F(limit), FloatField()) - spent, 0.0)
     found = live.filter(**{f"{limit}__isnull": False}).aggregate(left=Sum(left, output_field=FloatField()))
     return float(found["left"] or 0.0)

@@ -33,7 +33,11 @@ def _timed_less_than(timings: QuerySet[CampaignTiming], rounds: int) -> set[int]
 
     A kernel belongs to one cell, so its evaluations for a settling are those of this campaign.
     """
-    settling = Q(kernel__evaluations__purpose=EvaluationPurpose.SETTLING)
+    settling = Q(
+        kernel__evaluations__purpose=EvaluationPurpose.SETTLING,
+        # A campaign that was continued is settled again, and earlier timings use up none of its rounds.
+        kernel__evaluations__created_at__gte=F("campaign__settling_at"),
+    )
     tried = Count("kernel__evaluations", filter=settling, distinct=True)
     planned = Count("cell__timings", distinct=True)
     few = timings.order_by().annotate(tried=tried, planned=planned).filter(tried__lt=F("planned") * rounds)

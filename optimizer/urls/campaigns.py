@@ -19,4 +19,5 @@ urlpatterns = [
     path(f"{CAMPAIGN}resume/", campaigns.campaign_resume, name="campaign_resume"),
     path(f"{CAMPAIGN}stop/", campaigns.campaign_stop, name="campaign_stop"),
     path(f"{CAMPAIGN}limits/", campaigns.campaign_limits, name="campaign_limits"),
+    path(f"{CAMPAIGN}continue/", campaigns.campaign_continue, name="campaign_continue"),
 ]

@@ -11,12 +11,13 @@ from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from optimizer.access import access_campaign, may_in_team
 from optimizer.actions import campaign as actions
+from optimizer.actions.campaign_budget import CONTINUABLE, do_continue_campaign
 from optimizer.charts import campaigns as charts
-from optimizer.forms.campaign_limits import LimitsForm
+from optimizer.forms.campaign_limits import LargerBudgetForm, LimitsForm
 from optimizer.models import Campaign, RetimeRound, Suite, User
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.queries.campaign_overview import bands_against, curves_of, overview_of
@@ -131,11 +132,27 @@ def campaign_limits(request: HttpRequest, campaign_id: int) -> HttpResponse:
     if not form.is_valid():
         messages.error(request, "Enter limits above zero, and 1 to 64 parallel runs.")
         return redirect("campaign_page", campaign_id=campaign_id)
-    values = form.cleaned_data
-    limits = actions.Limits(values["limit_usd"], values["limit_tokens"], values["limit_device_minutes"])
+    parallel = form.cleaned_data["parallel_runs"]
     return _steer(
-        request, campaign_id, lambda user, one: actions.do_change_limits(user, one, limits, values["parallel_runs"])
+        request, campaign_id, lambda user, one: actions.do_change_limits(user, one, form.limits, parallel)
     )
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def campaign_continue(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """Continue the runs that have used up their budget with a larger one."""
+    campaign = access_campaign(user_of(request), campaign_id, "operate")
+    form = LargerBudgetForm(campaign, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            do_continue_campaign(user_of(request), campaign, form.budget, form.limits)
+            return redirect("campaign_page", campaign_id=campaign.pk)
+        except CampaignTransitionError as refusal:
+            form.add_error(None, f"{str(refusal).capitalize()}.")
+        except ValidationError as refusal:
+            form.add_error(None, refusal)
+    return render(request, "campaigns/continue.html", {"campaign": campaign, "form": form})
 
 
 def _steer(request: HttpRequest, campaign_id: int, act: Callable[[User, Campaign], object]) -> HttpResponse:
@@ -169,6 +186,7 @@ def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
         "unresolved": overview.unresolved,
         "unresolved_count": overview.unresolved_count,
         "axes": charts.SPENDING,
+        "may_continue": campaign.state in CONTINUABLE,
         "may_operate": may_in_team(user_of(request), campaign.team, "operate"),
         "limits_form": LimitsForm(initial={name: getattr(campaign, name) for name in LimitsForm.base_fields}),
     }

@@ -86,6 +86,8 @@ PAGES = [
     post("operator", f"{CAMPAIGN}pause/"),
     post("operator", f"{CAMPAIGN}resume/"),
     post("operator", f"{CAMPAIGN}limits/", parallel_runs="2"),
+    *get("operator", f"{CAMPAIGN}continue/"),
+    post("operator", f"{CAMPAIGN}continue/", 200, evaluations="0"),
     post("operator", f"{CAMPAIGN}stop/"),
     post("signed_in", "runs/new/", 200),
     post("signed_in", "runs/new/link/"),
@@ -232,6 +234,7 @@ API = [
     api("operator", "POST", "campaigns/<int:campaign_id>/pause"),
     api("operator", "POST", "campaigns/<int:campaign_id>/resume", 409),
     api("operator", "PUT", "campaigns/<int:campaign_id>/limits", parallel_runs=2),
+    api("operator", "POST", "campaigns/<int:campaign_id>/continue", budget={"evaluations": 9}),
     api("operator", "POST", "campaigns/<int:campaign_id>/stop"),
     # who may not is told like somebody who names a team that is not there
     Row("api/v1/runs", "operator", 201, "POST", START, refused=422),

@@ -42,6 +42,7 @@ from runners.verbs.workbook import Reported
 from tests.factories import drive, make_run
 from tests.site.access_rows import (
     API,
+    CAMPAIGN,
     HOOK,
     OF_ANOTHER_KERNEL,
     PAGES,
@@ -226,6 +227,11 @@ def name_of_provider(world: World) -> object:
     return Provider.objects.get(pk=world.places["provider_id"]).name
 
 
+def evaluations_of_campaign(world: World) -> Any:
+    campaign = Campaign.objects.get(pk=world.places["campaign_id"])
+    return [one.budget["evaluations"] for one in campaign.configurations.all()]
+
+
 def evaluations_of(world: World) -> object:
     return Run.objects.get(pk=world.running.pk).budget_evaluations
 
@@ -255,6 +261,7 @@ FORMS = {
     "runs/new/": Form("operator", RUN_FORM, count_of(Run)),
     "runs/new/templates/": Form("operator", RUN_FORM | {"template_name": "Nightly"}, count_of(RunTemplate)),
     "campaigns/new/": Form("operator", CAMPAIGN_FORM, count_of(Campaign)),
+    f"{CAMPAIGN}continue/": Form("operator", {"evaluations": "9"}, evaluations_of_campaign),
     f"{RUN}budget/": Form("operator", {"budget_evaluations": "77"}, evaluations_of),
     "providers/new/": Form("owner", PROVIDER, count_of(Provider)),
     "providers/<int:provider_id>/": Form("owner", PROVIDER, name_of_provider),

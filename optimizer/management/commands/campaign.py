@@ -1,4 +1,4 @@
-"""Run whole suites: `manage.py campaign suite|start|list|status|pause|resume|stop|report|retime`."""
+"""Run whole suites: `manage.py campaign suite|start|list|status|pause|resume|stop|continue|report|retime`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions import campaign as actions
-from optimizer.actions.campaign import NewCampaign, NewConfiguration, words_of
+from optimizer.actions.campaign import Limits, NewCampaign, NewConfiguration, words_of
+from optimizer.actions.campaign_budget import do_continue_campaign
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.retiming import NOTHING_RELEASED, UNDER_WAY, do_start_retiming
@@ -43,6 +44,7 @@ Checked = TypeVar("Checked", bound=Body)
 
 POLL_S = 1.0
 GIB = 1 << 30
+TOTAL_KINDS = ("usd", "tokens", "device_minutes")
 # Exit codes of `retime`, for CI: a kernel has become slower or wrong; something could not be measured or was refused;
 # nothing is released, so that whoever expects releases can tell a wrong team or target from success.
 ALARM, INCOMPLETE, UNWATCHED = 1, 2, 3
@@ -61,6 +63,7 @@ class Command(BaseCommand):
         commands.add_parser("list", help="list campaigns and suites")
         for name in ("status", "pause", "resume", "stop"):
             commands.add_parser(name).add_argument("campaign", type=int)
+        _continue_options(commands.add_parser("continue", help="go on with a larger budget for each run"))
         reporting = commands.add_parser("report", help="write a report")
         reporting.add_argument("campaign", type=int)
         reporting.add_argument("--format", default="md", choices=list(FORMS))
@@ -160,6 +163,14 @@ class Command(BaseCommand):
         campaign.refresh_from_db()
         self.stdout.write(f"{campaign.state_choice.label}.")
 
+    def _continue(self, options: dict[str, Any]) -> None:
+        campaign = _campaign(options)
+        limits = {kind: getattr(campaign, f"limit_{kind}") for kind in TOTAL_KINDS}
+        limits |= {kind: options[kind] for kind in TOTAL_KINDS if options[kind] is not None}
+        do_continue_campaign(None, campaign, _each_run(options), _all_runs(limits))
+        waiting = campaign.cells.filter(is_continuing=True).count()
+        self.stdout.write(f"Continued campaign {campaign.pk}: {waiting} runs go on.")
+
     def _report(self, options: dict[str, Any]) -> None:
         text = FORMS[options["format"]][2](_campaign(options))
         if options["output"]:
@@ -224,11 +235,7 @@ def _start_options(parser: ArgumentParser) -> None:
     parser.add_argument("--set", choices=list(SETS), help="a ready set of configurations")
     parser.add_argument("--provider", default="", help="provider of all roles for configurations that name none")
     parser.add_argument("--model", default="", help="model, or recording of `replay`")
-    parser.add_argument("--evaluations", type=int, help="budget of each run without one in its configuration")
-    parser.add_argument("--run-minutes", type=float, help="budget of each run in active minutes, likewise")
-    parser.add_argument("--run-usd", help="budget of each run in US dollars, likewise")
-    parser.add_argument("--run-tokens", type=int, help="budget of each run in tokens, likewise")
-    parser.add_argument("--run-device-minutes", type=float, help="budget of each run in device minutes, likewise")
+    _budget_options(parser, "budget of each run without one in its configuration")
     parser.add_argument("--seeds", default="0,1,2", help="such as 0,1,5-7")
     parser.add_argument("--baseline", action="append", choices=[one.value for one in Baseline])
     parser.add_argument(
@@ -240,12 +247,30 @@ def _start_options(parser: ArgumentParser) -> None:
     parser.add_argument("--team", default="", help="slug (default: the team of this installation)")
     parser.add_argument("--title", default="")
     parser.add_argument("--private", action="store_true", help="visible to the team's owners alone")
-    parser.add_argument("--usd", help="limit of all runs together, in US dollars")
-    parser.add_argument("--tokens", type=int, help="limit of all runs together")
-    parser.add_argument("--device-minutes", type=float, help="limit of all runs together")
+    _limit_options(parser)
     parser.add_argument("--parallel", type=int, default=1, help="runs at once")
     parser.add_argument("--order-seed", type=int, default=0)
     parser.add_argument("--wait", action="store_true", help="follow the campaign and print its report")
+
+
+def _continue_options(parser: ArgumentParser) -> None:
+    parser.add_argument("campaign", type=int)
+    _budget_options(parser, "larger budget of each run")
+    _limit_options(parser)
+
+
+def _budget_options(parser: ArgumentParser, what: str) -> None:
+    parser.add_argument("--evaluations", type=int, help=what)
+    parser.add_argument("--run-minutes", type=float, help=f"{what}, in active minutes")
+    parser.add_argument("--run-usd", help=f"{what}, in US dollars")
+    parser.add_argument("--run-tokens", type=int, help=f"{what}, in tokens")
+    parser.add_argument("--run-device-minutes", type=float, help=f"{what}, in device minutes")
+
+
+def _limit_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--usd", help="limit of all runs together, in US dollars")
+    parser.add_argument("--tokens", type=int, help="limit of all runs together")
+    parser.add_argument("--device-minutes", type=float, help="limit of all runs together")
 
 
 def _retime_options(parser: ArgumentParser) -> None:
@@ -259,7 +284,6 @@ def _retime_options(parser: ArgumentParser) -> None:
 
 def _new(options: dict[str, Any]) -> NewCampaign:
     most = options["most_gib"]
-    limits = {kind: options[kind] for kind in ("usd", "tokens", "device_minutes")}
     return NewCampaign(
         team=_team(options["team"]),
         suite=_suite_of(options["suite"]),
@@ -271,7 +295,7 @@ def _new(options: dict[str, Any]) -> NewCampaign:
         baselines=options["baseline"] or [Baseline.EAGER.value],
         objective=options["objective"],
         dispatcher=options["dispatcher"],
-        limits=_checked(TotalLimits, limits, "limit of all runs").limits(),
+        limits=_all_runs({kind: options[kind] for kind in TOTAL_KINDS}),
         parallel_runs=options["parallel"],
         order_seed=options["order_seed"],
         title=options["title"],
@@ -305,9 +329,7 @@ class _Configuration(ConfigurationIn):
 
 
 def _configurations(options: dict[str, Any]) -> list[NewConfiguration]:
-    kinds = ("minutes", "usd", "tokens", "device_minutes")
-    limits = {"evaluations": options["evaluations"], **{kind: options[f"run_{kind}"] for kind in kinds}}
-    budget = _checked(RunLimits, limits, "budget of each run").budget()
+    budget = _each_run(options)
     provider, model = options["provider"], options["model"]
     ready = SETS[options["set"]].arms if options["set"] else ()
     providers = providers_of(provider, model)
@@ -321,6 +343,16 @@ def _configuration(text: str, provider: str, model: str, budget: Budget) -> NewC
         return _checked(_Configuration, read_json(text), what).completed(provider, model, budget)
     except ValueError as error:
         raise CommandError(f"{what}: {error}") from error
+
+
+def _each_run(options: dict[str, Any]) -> Budget:
+    kinds = ("minutes", "usd", "tokens", "device_minutes")
+    limits = {"evaluations": options["evaluations"], **{kind: options[f"run_{kind}"] for kind in kinds}}
+    return _checked(RunLimits, limits, "budget of each run").budget()
+
+
+def _all_runs(limits: dict[str, Any]) -> Limits:
+    return _checked(TotalLimits, limits, "limit of all runs").limits()
 
 
 def _checked(kind: type[Checked], given: Any, what: str) -> Checked:
