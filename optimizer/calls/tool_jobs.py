@@ -12,6 +12,9 @@ from runners.job import Baseline, Effort, JobSpec, Language, Limits, Objective, 
 CPU = "cpu"
 # A tool's job is short: a kernel that needs longer is not worth waiting for in the middle of a question.
 LIMIT_S = 180.0
+# Triton's interpreter may take minutes for a check and a build takes seconds, so waiting builds go first. This exceeds
+# the priorities that campaigns give to runs.
+AFTER_BUILDS = 1000
 
 
 def queue_tool_job(
@@ -31,6 +34,7 @@ def queue_tool_job(
     job = Job(
         queue=BUILD_QUEUE if on_build else DISPATCHERS[dispatcher].queue_for(run.target.key, Effort.FULL),
         dispatcher=dispatcher,
+        priority=run.priority + (AFTER_BUILDS if on_build and tool.interpreted else 0),
     )
     return store_job(job, _tool_spec(run, call, tool_call, tool, opponent), run.problem_version_id)
 

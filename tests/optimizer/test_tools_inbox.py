@@ -37,6 +37,7 @@ from optimizer.models import (
     User,
 )
 from optimizer.queries.budgets import Budget
+from optimizer.queue import claim
 from optimizer.runs.dispatch import spec_from
 from optimizer.tools.catalogue import TOOLS, Tool
 from runners.job import (
@@ -466,6 +467,26 @@ def test_a_check_by_the_interpreter_takes_no_time_of_the_runs_device(interpreted
     do_finish_tool_call(run, row, slow(spec_from(row.job.spec)))
     row.refresh_from_db()
     assert (run.spent_device_s, row.device_s) == (spent_s, 60.0), "the question's own limit holds for both"
+
+
+def test_builds_go_before_checks_by_the_interpreter_which_may_take_minutes() -> None:
+    do_sync_targets()
+    run = make_run(make_team(), strategy="sampling", target=Target.objects.get(key="sm_90"), dispatcher="spool")
+    call = LlmCall.objects.create(run=run, key="a1.solo", role="solo", context={"node": "seed.reference"})
+    turn = CallTurn.objects.create(call=call, number=1)
+
+    def queued(number: int, tool: Tool) -> Job:
+        row = ToolCall.objects.create(
+            turn=turn, run=run, number=number, name=tool.name, language="triton", source="import x"
+        )
+        row.job = queue_tool_job(run, call, row, tool)
+        row.save()
+        return row.job
+
+    check = queued(1, replace(TOOLS["check"], interpreted=True))
+    build = queued(2, TOOLS["build"])
+    first, then = claim("build", "here"), claim("build", "here")
+    assert first and then and [first.job_id, then.job_id] == [build.pk, check.pk]
 
 
 @pytest.mark.parametrize(
