@@ -159,7 +159,7 @@ class AttemptStrategy(FlowStrategy):
         kernel = flow.evaluate(draft)
         settings = flow.history.settings.narrow(AttemptSettings)
         self.conclude(flow, attempt, kernel)
-        tune_promising(flow, kernel, settings.tune, reserved=_being_written(flow.history))
+        tune_promising(flow, kernel, settings.tune, reserved=being_written(flow.history))
         write_meta_notes(flow, number, settings.meta)
         return kernel
 
@@ -279,7 +279,7 @@ def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
             yield attempt, str(call.context["node"])
 
 
-def _being_written(history: History) -> int:
+def being_written(history: History) -> int:
     """Count the attempts whose kernel is still to come."""
     failed = {key.partition(".")[0] for key, call in history.calls.items() if call.finished and call.answer is None}
     return sum(key not in history.kernels_by_key and key not in failed for key, _ in _open_attempts(history))

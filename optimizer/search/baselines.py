@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from optimizer.search.attempts import Attempt, AttemptStrategy, SoloSettings, solo_draft
+from optimizer.search.attempts import Attempt, AttemptStrategy, SoloSettings, being_written, solo_draft
 from optimizer.search.base import Draft, History, KernelView, Stage, StrategySettings
 from optimizer.search.flow import Flow
 from optimizer.search.tree import Node, Tree
@@ -89,8 +89,8 @@ class Reflexion(SoloStrategy):
 
     def conclude(self, flow: Flow, attempt: Attempt, kernel: KernelView) -> None:
         """Ask for the reflection on an attempt that has its outcome. Raises Waiting."""
-        # Nothing is revised after the last attempt.
-        if not flow.out_of_budget or f"{attempt.key}.reflect" in flow.history.calls:
+        # Nothing is revised after the last attempt, and attempts that are being written take what is left first.
+        if flow.can_spare(being_written(flow.history)) or f"{attempt.key}.reflect" in flow.history.calls:
             context = {"node": kernel.key, "window": [kernel.key, attempt.node.key]}
             flow.ask(f"{attempt.key}.reflect", "reflect", "FreeAnswer", context, attempt_temperature(flow))
 

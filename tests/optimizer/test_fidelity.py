@@ -50,6 +50,17 @@ def test_reflexion_reflects_on_every_attempt_but_the_last_before_it_revises_it()
     assert run.calls["a3.reflect"].context["node"] == "a3"
 
 
+@pytest.mark.parametrize(("budget", "reflects"), [(2, False), (3, True)])
+def test_reflexion_reflects_on_nothing_when_an_attempt_under_way_is_the_last(budget: int, reflects: bool) -> None:
+    run = reflexion(budget=1, concurrency=2)
+    assert "a1" in {kernel.key for kernel in run.kernels}
+    opened = run.calls["a1.solo"]
+    run.calls["a2.solo"] = replace(opened, key="a2.solo", finished=False, answer=None)
+    run.budget = budget
+    asked = [step.key for step in run.strategy.decide(run.history()) if isinstance(step, Ask)]
+    assert ("a1.reflect" in asked) == reflects
+
+
 def test_the_newest_reflections_are_in_the_next_attempts_prompt() -> None:
     run = reflexion(memory=2)
     ask = next(ask for ask in run.asked if ask.key == "a5.solo")
