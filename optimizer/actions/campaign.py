@@ -35,7 +35,7 @@ from optimizer.models import (
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import Budget
+from optimizer.queries.budgets import MOST, Budget
 from optimizer.queries.suites import Subset, UnknownNameError, chosen
 from runners.job import Baseline, Objective
 
@@ -194,8 +194,6 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
     with transaction.atomic():
         locked = lock_campaign(campaign.pk)
         locked.enter(CampaignState.STOPPING, f"Stopped by {_name(user)}.")
-        # Their runs ended before, and nothing of them is settled again.
-        locked.cells.filter(is_continuing=True).update(is_continuing=False, is_closed=True)
         for cell in active_cells(locked):
             # One that is stopping already needs nothing more.
             with suppress(RunTransitionError):
@@ -306,10 +304,13 @@ def _entries(new: NewCampaign, faults: dict[str, Any]) -> list[SuiteEntry]:
 
 
 def limit_faults(limits: Limits) -> dict[str, str]:
+    """Return the faults of the limits of all runs together."""
     given = {kind: limit for kind, limit in asdict(limits).items() if limit is not None}
-    text = "A limit must be above zero."
     # NaN is not below anything and would never be reached.
-    faults = {f"limit_{kind}": text for kind, limit in given.items() if not (math.isfinite(limit) and limit > 0)}
+    faults = {
+        f"limit_{kind}": f"A limit must be above zero and at most {MOST[kind]:,}." for kind, limit in given.items()
+        if not (math.isfinite(limit) and 0 < limit <= MOST[kind])
+    }  # fmt: skip
     # Zero dollars mean that only models which cost nothing may answer, as for a run.
     if limits.usd == 0:
         faults.pop("limit_usd", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -9,52 +11,61 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.actions.audit import log_action
-from optimizer.actions.campaign import Limits, active_cells, budget_from, limit_faults, lock_campaign, stored_budget
-from optimizer.actions.run import do_continue_run, do_raise_budget
+from optimizer.actions.campaign import (
+    Limits,
+    active_cells,
+    budget_from,
+    limit_faults,
+    lock_campaign,
+    stored_budget,
+    waiting_cells,
+)
+from optimizer.actions.run import budget_faults, do_continue_run, do_raise_budget
 from optimizer.enqueue import enqueue_campaign
-from optimizer.models import AuditAction, Campaign, CampaignCell, CampaignState, RunState, User
+from optimizer.models import AuditAction, Campaign, CampaignCell, CampaignState, Run, RunState, User
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import LABELS, Budget
-from optimizer.queries.campaign_spending import spent_by_configuration, total
+from optimizer.queries.budgets import LABELS, Budget, budget_lines, budget_of
+from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
 from optimizer.runs.budget import exhausted
 
 CONTINUABLE = (CampaignState.RUNNING, CampaignState.FINISHED)
 
 
+def may_continue(campaign: Campaign) -> bool:
+    """Return whether the campaign's state allows it to be continued."""
+    # One that was paused in its settling runs again with its timings planned, and settles next.
+    is_settling = campaign.state == CampaignState.RUNNING and campaign.settling_at is not None
+    return campaign.state in CONTINUABLE and not is_settling
+
+
 def do_continue_campaign(
-    user: User | None, campaign: Campaign, budget: Budget, limits: Limits | None = None
+    user: User | None, campaign: Campaign, budget: Budget, limits: Mapping[str, Any] | None = None
 ) -> Campaign:
     """Raise the budget of every run, and continue those that had used theirs up; then the campaign is settled again.
 
-    Each limit of `budget` that is given replaces the one of every configuration. `limits`, if given, replace those of
-    all runs together. Raises ValidationError for limits that are no larger or leave no room, CampaignTransitionError
-    for a campaign that is neither running nor finished, or none of whose runs could go on.
+    Each limit of `budget` that is given replaces the one of every configuration, and each of `limits` (by the names of
+    `Limits`, None is unlimited) the one of all runs together. Raises ValidationError for limits that are no larger or
+    leave no room, CampaignTransitionError for a campaign whose state forbids it or none of whose runs could go on.
     """
     with transaction.atomic():
         locked = lock_campaign(campaign.pk)
-        if locked.state not in CONTINUABLE:
-            raise CampaignTransitionError(
-                f"a campaign that is {locked.state_choice.label.lower()} cannot be continued"
-            )
-        _raise_limits(locked, limits)
+        if not may_continue(locked):
+            state = CampaignState.SETTLING if locked.state in CONTINUABLE else locked.state_choice
+            raise CampaignTransitionError(f"a campaign that is {state.label.lower()} cannot be continued")
+        _set_limits(locked, limits or {})
         _raise_budgets(locked, budget)
-        going_on = _let_wait(locked)
+        if not (_let_wait(locked) + _raise_live(locked) or waiting_cells(locked).exists()):
+            raise CampaignTransitionError("no run of this campaign has used up its budget")
+        _check_room(locked)
         if locked.state == CampaignState.FINISHED:
-            if not going_on:
-                raise CampaignTransitionError("no run of this campaign has used up its budget")
             # From here on nothing counts until it is settled again.
             locked.settling_at = None
             locked.enter(CampaignState.RUNNING, "Continued with larger budgets.")
-        figures = {kind: float(limit) for kind, limit in asdict(budget).items() if limit is not None}
         log_action(
-            AuditAction.CAMPAIGN_CONTINUED,
-            user,
-            locked.team,
-            subject=locked.title,
-            campaign=locked.pk,
-            limits=figures,
-        )
+            AuditAction.CAMPAIGN_CONTINUED, user, locked.team, subject=locked.title, campaign=locked.pk,
+            budget=_figures(asdict(budget)), limits=_figures(limits_of(locked)),
+        )  # fmt: skip
         enqueue_campaign(locked.pk)
     return locked
 
@@ -62,41 +73,61 @@ def do_continue_campaign(
 def do_continue_cell(cell: CampaignCell) -> bool:
     """Continue the run of a cell that waits for it. Call under the campaign's lock.
 
-    Return False, and leave the run as it ended, where it cannot go on: another budget of it is used up.
+    Return False where it cannot go on after all. It stays as it ended, and does not count beside those that go on.
     """
-    cell.is_continuing = False
+    run, cell.is_continuing = cell.run, False
+    if run is None:
+        return False
+    cell.before_s = run.spent_device_s
     try:
-        if cell.run is not None:
-            cell.run = do_continue_run(None, cell.run, budget_from(cell.configuration.budget), by_hand=False)
-    except (ValidationError, RunTransitionError):
-        cell.is_closed = True
+        # A savepoint: a refusal leaves nothing behind.
+        with transaction.atomic():
+            cell.run = do_continue_run(None, run, larger(run, cell.configuration.budget), by_hand=False)
+    except (ValidationError, RunTransitionError) as refusal:
+        cell.is_closed = cell.is_behind = True
+        cell.why = f"It could not be continued: {' '.join(getattr(refusal, 'messages', [str(refusal)]))}"[:300]
     else:
-        cell.steps = []
-    cell.save(update_fields=["is_continuing", "is_closed", "steps"])
+        cell.is_behind, cell.steps, cell.why = False, [], ""
+    cell.save(update_fields=["is_continuing", "is_closed", "is_behind", "before_s", "steps", "why"])
     return not cell.is_closed
 
 
-def _raise_limits(locked: Campaign, limits: Limits | None) -> None:
-    if limits is not None:
-        if faults := limit_faults(limits):
-            raise ValidationError(faults)
-        for kind, limit in asdict(limits).items():
-            setattr(locked, f"limit_{kind}", limit)
-        locked.save(update_fields=[f"limit_{kind}" for kind in asdict(limits)])
-    spent = total(spent_by_configuration(locked))
-    for kind in asdict(Limits()):
-        limit = getattr(locked, f"limit_{kind}")
-        if limit is not None and spent.of(kind) >= float(limit):
-            text = f"The limit of {float(limit):g} {LABELS[kind]} for all runs together is reached: raise it too."
-            raise ValidationError({f"limit_{kind}": text})
+def larger(run: Run, stored: Mapping[str, Any]) -> Budget:
+    """Return for each kind the larger one of the run's own limit, which a person may have changed, and the stored."""
+    both = asdict(budget_from(stored))
+    own = asdict(budget_of(run))
+    return Budget(**{
+        kind: limit if both[kind] is None or limit is None else max(limit, both[kind]) for kind, limit in own.items()
+    })  # fmt: skip
+
+
+def limits_of(campaign: Campaign) -> dict[str, Any]:
+    """Return the limits of all runs together, by kind."""
+    return {kind: getattr(campaign, f"limit_{kind}") for kind in asdict(Limits())}
+
+
+def shown(limit: Any) -> str:
+    """Return a limit as text, with all its digits."""
+    return f"{limit:,}"
+
+
+def _set_limits(locked: Campaign, limits: Mapping[str, Any]) -> None:
+    wanted = {**limits_of(locked), **limits}
+    if faults := limit_faults(Limits(**wanted)):
+        raise ValidationError(faults)
+    for kind, limit in wanted.items():
+        setattr(locked, f"limit_{kind}", limit)
+    locked.save(update_fields=[f"limit_{kind}" for kind in wanted])
 
 
 def _raise_budgets(locked: Campaign, budget: Budget) -> None:
+    """Raise the configurations' budgets. Raises ValidationError where one has no such limit or a larger one."""
+    if faults := budget_faults(budget):
+        raise ValidationError({kind.removeprefix("budget_"): text for kind, text in faults.items()})
     given = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
     if not given:
         raise ValidationError("Give at least one larger limit for each run.")
     configurations = list(locked.configurations.all())
-    faults: dict[str, Any] = {}
     for configuration in configurations:
         before = asdict(budget_from(configuration.budget))
         for kind, limit in given.items():
@@ -105,19 +136,69 @@ def _raise_budgets(locked: Campaign, budget: Budget) -> None:
                     f"The runs of {configuration} have no limit of {LABELS[kind]}, which cannot be raised."
                 )
             elif not limit > old:
-                faults[kind] = f"The runs of {configuration} have {old:g} {LABELS[kind]} already; give more."
+                faults[kind] = f"The runs of {configuration} have {shown(old)} {LABELS[kind]} already; give more."
         configuration.budget = stored_budget(Budget(**(before | given)))
     if faults:
         raise ValidationError(faults)
     for configuration in configurations:
         configuration.save(update_fields=["budget"])
+
+
+def _raise_live(locked: Campaign) -> int:
+    """Give runs that are under way the larger budget. Return how many there are."""
+    raised = 0
     for cell in active_cells(locked):
-        if not cell.run.state_choice.is_terminal and cell.run.state != RunState.STOPPING:
-            do_raise_budget(None, cell.run, budget_from(cell.configuration.budget))
+        if cell.run.state_choice.is_terminal or cell.run.state == RunState.STOPPING:
+            continue
+        # One that ends before its row is locked here is closed with the budget that it had.
+        with suppress(RunTransitionError):
+            do_raise_budget(None, cell.run, larger(cell.run, cell.configuration.budget))
+            raised += 1
+    return raised
 
 
 def _let_wait(locked: Campaign) -> int:
-    """Let every run that came to its end because its budget was used up wait for a place. Return how many there are."""
-    ended = locked.cells.filter(run__state=RunState.FINISHED).select_related("run")
-    used_up = [cell.pk for cell in ended if cell.run is not None and exhausted(cell.run) is not None]
-    return locked.cells.filter(pk__in=used_up).update(is_continuing=True, is_closed=False)
+    """Let every run wait for a place that ended because its budget was used up. Return how many there are."""
+    ended = locked.cells.filter(run__state=RunState.FINISHED, configuration__halted_why="")
+    used_up = [
+        cell.pk for cell in ended.select_related("run", "configuration")
+        if cell.run is not None and _goes_on(cell.run, larger(cell.run, cell.configuration.budget))
+    ]  # fmt: skip
+    return locked.cells.filter(pk__in=used_up).update(is_continuing=True, is_closed=False, is_behind=False, why="")
+
+
+def _goes_on(run: Run, budget: Budget) -> bool:
+    """Return whether the run's budget is used up and the other one would not be."""
+    if exhausted(run) is None:
+        return False
+    for kind, limit in asdict(budget).items():
+        setattr(run, f"budget_{kind}", limit)
+    return exhausted(run) is None
+
+
+def _check_room(locked: Campaign) -> None:
+    """Raise ValidationError unless the limits leave room for all that runs under way and continued ones may spend."""
+    spent = total(spent_by_configuration(locked))
+    waiting = list(locked.cells.filter(is_continuing=True).select_related("run", "configuration"))
+    budgets = [(cell.run, larger(cell.run, cell.configuration.budget)) for cell in waiting if cell.run is not None]
+    for kind, limit in limits_of(locked).items():
+        if limit is None:
+            continue
+        needed = spent.of(kind) + reserved(locked, kind)
+        needed += sum(_left(run, kind, getattr(budget, kind)) for run, budget in budgets)
+        is_reached = limit > 0 and spent.of(kind) >= float(limit)
+        if is_reached or needed > float(limit) * (1 + 1e-9):
+            text = (
+                f"The limit of {shown(limit)} {LABELS[kind]} for all runs together leaves no room: with what is "
+                f"spent they may need {needed:,.6g}."
+            )
+            raise ValidationError({f"limit_{kind}": text})
+
+
+def _left(run: Run, kind: str, limit: Any) -> float:
+    used = next((line.spent for line in budget_lines(run) if line.kind == kind), 0.0)
+    return 0.0 if limit is None else max(float(limit) - used, 0.0)
+
+
+def _figures(limits: Mapping[str, Any]) -> dict[str, float]:
+    return {kind: float(limit) for kind, limit in limits.items() if limit is not None}

@@ -24,7 +24,7 @@ from optimizer.loop.advance import enter
 from optimizer.loop.seeds import add_seeds
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import Budget, budget_of
+from optimizer.queries.budgets import MOST, Budget, budget_of
 from optimizer.runs.ahead import do_cancel_ahead
 from optimizer.runs.budget import exhausted
 from optimizer.runs.languages import languages_for
@@ -79,7 +79,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     _note_fault(faults, "objective", *_objective_fits(new))
     _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a whole number from 0.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
-    faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
+    faults |= budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
     if faults:
         raise ValidationError(faults)
     return new
@@ -175,7 +175,7 @@ def do_stop_run(user: User | None, run: Run) -> Run:
 
 def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
     """Replace the limits of a live run. Raises ValidationError, RunTransitionError."""
-    if faults := _budget_faults(budget):
+    if faults := budget_faults(budget):
         raise ValidationError(faults)
 
     def change(locked: Run) -> None:
@@ -205,7 +205,7 @@ def do_continue_run(user: User | None, run: Run, budget: Budget, *, by_hand: boo
     Only its campaign continues a run of a campaign (`by_hand` False). Raises ValidationError for limits that are still
     used up, RunTransitionError for a run that cannot continue.
     """
-    if faults := _budget_faults(budget):
+    if faults := budget_faults(budget):
         raise ValidationError(faults)
 
     def reopen(locked: Run) -> None:
@@ -292,11 +292,14 @@ def has_call_time(target: str) -> bool:
     return known is not None and known.family != "cpu"
 
 
-def _budget_faults(budget: Budget) -> dict[str, str]:
+def budget_faults(budget: Budget) -> dict[str, str]:
     """Return the faults of the limits. Each must be above zero; dollars may be zero, which allows free models only."""
     limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
-    faults = {f"budget_{kind}": "A limit must be above zero." for kind, limit in limits.items() if limit <= 0}
-    if budget.usd is not None and budget.usd >= 0:
+    faults = {
+        f"budget_{kind}": f"A limit must be above zero and at most {MOST[kind]:,}." for kind, limit in limits.items()
+        if not 0 < limit <= MOST[kind]
+    }  # fmt: skip
+    if budget.usd == 0:
         faults.pop("budget_usd", None)
     return faults
 

@@ -67,7 +67,7 @@ class LimitsIn(TotalLimits):
 
 
 class ContinueIn(Body):
-    """Raise the budget of each run; a limit that is left out stays. `limits` of all runs stay unless they are given."""
+    """Raise the budget of each run, and change limits of all runs together. Every limit that is left out stays."""
 
     budget: Limits
     limits: TotalLimits | None = None
@@ -189,7 +189,7 @@ def change_limits(request: HttpRequest, campaign_id: int, body: LimitsIn) -> Any
 )  # fmt: skip
 def continue_campaign(request: HttpRequest, campaign_id: int, body: ContinueIn) -> Any:
     """Raise the budget of every run. Runs that had used theirs up go on, and then all is settled again."""
-    limits = None if body.limits is None else body.limits.limits()
+    limits = None if body.limits is None else body.limits.model_dump(include=body.limits.model_fields_set)
     return _steered(
         request, campaign_id, lambda user, one: do_continue_campaign(user, one, body.budget.budget(), limits)
     )

@@ -125,12 +125,17 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
 
 
 def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
-    """Return why a limit in dollars could not be enforced (the price is unknown), or None."""
+    """Return why a limit in dollars forbids the question, or None.
+
+    Where the price is unknown the limit could not be enforced, and under a limit of zero only free models are asked.
+    """
     if row is None or call.run.budget_usd is None:
         return None
     model = call.model or row.default_model
-    if price_of(model, row.base_url, row.prices) is not None:
-        return None
+    price = price_of(model, row.base_url, row.prices)
+    if price is not None:
+        is_allowed = price.is_free or call.run.budget_usd > 0
+        return None if is_allowed else f"The run may spend no dollars, and {model} is not free at {row.name}."
     return f"The run has a limit in dollars, and {model} has no known price at {row.name}: enter one there."
 
 

@@ -53,5 +53,8 @@ def _end(campaign: Campaign, state: CampaignState) -> None:
     if campaign.created_by is not None:
         text = f"Campaign {campaign.title} has ended: {state.label.lower()}"
         page = reverse("campaign_page", args=[campaign.pk])
-        new = NewNotification(NotificationKind.CAMPAIGN, f"campaign-{campaign.pk}", text, page)
+        # A campaign that is continued ends again.
+        ended = campaign.finished_at or timezone.now()
+        key = f"campaign-{campaign.pk}-{ended:%Y%m%d%H%M%S}"
+        new = NewNotification(NotificationKind.CAMPAIGN, key, text, page)
         do_notify([campaign.created_by], new)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from django.db.models import F, Q
+
 from optimizer.actions.campaign import active_cells
-from optimizer.actions.campaign_budget import do_continue_cell
 from optimizer.actions.run import do_stop_run
 from optimizer.models import (
     CallState,
@@ -14,11 +15,13 @@ from optimizer.models import (
     CampaignConfiguration,
     Evaluation,
     EvaluationStatus,
+    Kernel,
     LlmCall,
     RunState,
 )
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.campaign_steps import steps_of
+from optimizer.queries.outcomes import SEARCHED
 
 # A configuration is halted after so many runs in a row in which no model answered and nothing was evaluated.
 HALT_AFTER = 3
@@ -42,14 +45,13 @@ def close_ended(campaign: Campaign) -> None:
 def skip_waiting(campaign: Campaign, reason: str, **which: object) -> None:
     """Skip the cells that wait, all or some, with a reason that pages and reports show.
 
-    A run that waits to be continued is stopped: it has had less than those that were continued, so it must not count.
+    A run that waits to be continued stays as it ended, and does not count: it had less than those that go on.
     """
-    campaign.cells.filter(run=None, is_skipped=False, **which).update(is_skipped=True, why=reason[:300])
-    for cell in campaign.cells.filter(is_continuing=True, **which).select_related("run", "configuration"):
-        if do_continue_cell(cell) and cell.run is not None:
-            do_stop_run(None, cell.run)
-            cell.why = reason[:300]
-            cell.save(update_fields=["why"])
+    why = reason[:300]
+    campaign.cells.filter(run=None, is_skipped=False, **which).update(is_skipped=True, why=why)
+    campaign.cells.filter(is_continuing=True, **which).update(
+        is_continuing=False, is_closed=True, is_behind=True, why=why
+    )
 
 
 def _stop_stranded(paused: list[CampaignCell]) -> None:
@@ -83,14 +85,18 @@ def _skip_if_too_large(campaign: Campaign, cell: CampaignCell) -> None:
 
 def _halt_if_unanswered(configuration: CampaignConfiguration) -> None:
     """Halt a configuration whose model answers nobody, so that the rest of the campaign goes on without it."""
-    closed = configuration.cells.filter(is_closed=True).order_by("-run__finished_at", "-order")
-    newest = list(closed.values_list("run_id", "run__spent_evaluations")[:HALT_AFTER])
-    if configuration.halted_why or len(newest) < HALT_AFTER or any(spent for _, spent in newest):
+    closed = configuration.cells.filter(is_closed=True).exclude(run=None).order_by("-run__finished_at", "-order")
+    newest = [cell.run_id for cell in closed[:HALT_AFTER]]
+    if configuration.halted_why or len(newest) < HALT_AFTER:
         return
-    runs = [run for run, _ in newest]
-    calls = LlmCall.objects.filter(run__in=runs)
+    # What a run did before it was continued says nothing about the model now.
+    now = Q(run__reopened_at=None) | Q(created_at__gte=F("run__reopened_at"))
+    calls = LlmCall.objects.filter(now, run__in=newest)
     failed = calls.filter(state__in=[CallState.FAILED, CallState.UNCERTAIN]).order_by("-pk").first()
     if failed is None or calls.filter(state=CallState.ANSWERED).exists():
+        return
+    kernels = Kernel.objects.filter(now, run__in=newest)
+    if Evaluation.objects.filter(SEARCHED, kernel__in=kernels).exists():
         return
     why = f"Its model did not answer in the last {HALT_AFTER} runs: {failed.error}"
     configuration.halted_why = why[:300]

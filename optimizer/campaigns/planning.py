@@ -42,9 +42,9 @@ class Account:
     limits: Mapping[str, float | None]
 
     def exhausted(self) -> str | None:
-        """Return the kind that is used up, or None."""
+        """Return the kind that is used up, or None. A limit of zero is not used up before something is spent."""
         for kind, limit in self.limits.items():
-            if limit is not None and self.spent.get(kind, 0.0) >= limit - EPSILON:
+            if limit is not None and self.spent.get(kind, 0.0) >= max(limit - EPSILON, EPSILON):
                 return kind
         return None
 
@@ -55,8 +55,9 @@ class Account:
                 continue
             left = limit - self.spent.get(kind, 0.0) - self.reserved.get(kind, 0.0)
             need = budget.get(kind)
-            # Without a budget of its own a run may use what is left; it is stopped when the limit is reached.
-            if left <= EPSILON if need is None else need > left + EPSILON:
+            # Without a budget of its own a run may use what is left; it is stopped when the limit is reached. A limit
+            # of zero dollars keeps those from starting that may cost something, and not models that are free.
+            if (left <= EPSILON and limit > 0) if need is None else need > left + EPSILON:
                 return kind
         return None
 
@@ -78,7 +79,8 @@ class Choice:
 class Use:
     """Hold the device time in seconds that a configuration's runs have used, and its number of running runs.
 
-    `ended_s` is the part of those that have ended, of which there are `ended`.
+    `ended_s` is the part of those that have ended, of which there are `ended`. A run that is continued counts as two:
+    one that has ended, and one that is running or waits.
     """
 
     used_s: float = 0.0
@@ -108,10 +110,14 @@ def choose(waiting: Sequence[Candidate], uses: Mapping[int, Use], free: int, acc
     taken: list[int] = []
     lacking: str | None = None
     while len(taken) < free:
-        following = [queue[0] for queue in queues.values() if queue]
-        affordable = [one for one in following if account.lacking(one.budget) is None]
+        # Runs that are continued need different amounts, so one that fits may wait behind one that does not.
+        affordable = [
+            one for queue in queues.values()
+            if (one := next((one for one in queue if account.lacking(one.budget) is None), None)) is not None
+        ]  # fmt: skip
         if not affordable:
-            lacking = account.lacking(following[0].budget) if following else None
+            waiting_still = next((queue[0] for queue in queues.values() if queue), None)
+            lacking = None if waiting_still is None else account.lacking(waiting_still.budget)
             break
         # Equal use is the rule at the start, when nothing was measured: then the configuration with fewer runs goes
         # first, and at last the random order decides.
@@ -119,7 +125,7 @@ def choose(waiting: Sequence[Candidate], uses: Mapping[int, Use], free: int, acc
             affordable,
             key=lambda one: (now[one.configuration].expected_s, now[one.configuration].running, one.order),
         )
-        queues[best.configuration].pop(0)
+        queues[best.configuration].remove(best)
         taken.append(best.cell)
         now[best.configuration] = now[best.configuration].with_run()
         account = account.with_run(best.budget)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -16,8 +18,11 @@ from optimizer.campaigns import planning
 from optimizer.campaigns.closing import skip_waiting
 from optimizer.models import Campaign, CampaignCell, Run
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import LABELS, budget_lines
+from optimizer.queries.budgets import LABELS
 from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
+
+# What a run that waits to be continued has spent; empty for one that was not started.
+_SPENT = ("run__spent_usd", "run__spent_tokens", "run__spent_device_s")
 
 
 def search(campaign: Campaign) -> bool:
@@ -60,18 +65,22 @@ def _choice(campaign: Campaign, account: planning.Account) -> planning.Choice:
     free = campaign.parallel_runs - sum(one.active for one in spent.values())
     if free <= 0:
         return planning.Choice(())
-    rows = waiting_cells(campaign).order_by("order").select_related("configuration", "run")
-    waiting = [planning.Candidate(cell.pk, cell.order, cell.configuration_id, _budget(cell)) for cell in rows]
-    uses = {pk: planning.Use(one.device_s, one.active, one.closed_s, one.closed) for pk, one in spent.items()}
+    rows = waiting_cells(campaign).order_by("order").values_list("pk", "order", "configuration_id", *_SPENT)
+    budgets = {one.pk: asdict(budget_from(one.budget)) for one in campaign.configurations.all()}
+    waiting = [
+        planning.Candidate(pk, order, configuration, _left(budgets[configuration], spent))
+        for pk, order, configuration, *spent in rows
+    ]
+    uses = {pk: planning.Use(one.device_s, one.active, one.stretches_s, one.stretches) for pk, one in spent.items()}
     return planning.choose(waiting, uses, free, account)
 
 
-def _budget(cell: CampaignCell) -> dict[str, float | None]:
-    """Return what the cell's run may still spend, by kind of limit."""
-    limits = asdict(budget_from(cell.configuration.budget))
-    used = {} if cell.run is None else {line.kind: line.spent for line in budget_lines(cell.run)}
+def _left(budget: Mapping[str, Any], spent: Sequence[Any]) -> dict[str, float | None]:
+    """Return what a run with that budget may still spend, by kind; `spent` is in the order of `_SPENT`."""
+    usd, tokens, device_s = (float(one or 0.0) for one in spent)
+    used = {"usd": usd, "tokens": tokens, "device_minutes": device_s / 60}
     return {
-        kind: None if (limit := limits[kind]) is None else max(float(limit) - used.get(kind, 0.0), 0.0)
+        kind: None if (limit := budget[kind]) is None else max(float(limit) - used[kind], 0.0)
         for kind in planning.KINDS
     }
 

@@ -8,16 +8,19 @@ from typing import Any
 from django import forms
 
 from optimizer.actions.campaign import MAX_PARALLEL, Limits, budget_from
+from optimizer.actions.campaign_budget import shown
 from optimizer.models import Campaign
-from optimizer.queries.budgets import Budget
+from optimizer.queries.budgets import MOST, Budget
 
 
 class TotalLimitsForm(forms.Form):
     """Enter the limits of all runs together; empty is unlimited."""
 
     limit_usd = forms.DecimalField(required=False, min_value=0, max_digits=10, decimal_places=4, label="US dollars")
-    limit_tokens = forms.IntegerField(required=False, min_value=1, label="Tokens")
-    limit_device_minutes = forms.FloatField(required=False, min_value=0, label="Device minutes")
+    limit_tokens = forms.IntegerField(required=False, min_value=1, max_value=MOST["tokens"], label="Tokens")
+    limit_device_minutes = forms.FloatField(
+        required=False, min_value=0, max_value=MOST["device_minutes"], label="Device minutes"
+    )
 
     @property
     def limits(self) -> Limits:
@@ -34,11 +37,13 @@ class LimitsForm(TotalLimitsForm):
 class LargerBudgetForm(TotalLimitsForm):
     """Enter a larger budget for each run, of the kinds that all configurations limit, and the limits of all runs."""
 
-    evaluations = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
-    minutes = forms.FloatField(required=False, min_value=0, label="Active minutes")
+    evaluations = forms.IntegerField(required=False, min_value=1, max_value=MOST["evaluations"])
+    minutes = forms.FloatField(required=False, min_value=0, max_value=MOST["minutes"], label="Active minutes")
     usd = forms.DecimalField(required=False, min_value=0, max_digits=10, decimal_places=4, label="US dollars")
-    tokens = forms.IntegerField(required=False, min_value=1)
-    device_minutes = forms.FloatField(required=False, min_value=0, label="Device minutes")
+    tokens = forms.IntegerField(required=False, min_value=1, max_value=MOST["tokens"])
+    device_minutes = forms.FloatField(
+        required=False, min_value=0, max_value=MOST["device_minutes"], label="Device minutes"
+    )
 
     def __init__(self, campaign: Campaign, data: Any = None) -> None:
         super().__init__(
@@ -50,7 +55,7 @@ class LargerBudgetForm(TotalLimitsForm):
             if None in now:
                 del self.fields[kind]
             else:
-                self.fields[kind].help_text = f"Now {', '.join(f'{limit:g}' for limit in sorted(now))}"
+                self.fields[kind].help_text = f"Now {', '.join(map(shown, sorted(now)))}"
 
     @property
     def each_run(self) -> list[forms.BoundField]:

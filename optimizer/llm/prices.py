@@ -43,6 +43,11 @@ class Price(BaseModel):
         """Keep a decimal such as 0.15 exact instead of the nearest float."""
         return str(value) if isinstance(value, float) else value
 
+    @property
+    def is_free(self) -> bool:
+        """Return True where no answer costs anything."""
+        return not (self.input or self.output or self.cached)
+
     def cost_usd(self, usage: Usage) -> Decimal | None:
         """Return the price of one answer in USD, or None without both token counts."""
         if usage.prompt is None or usage.answer is None:

@@ -5,7 +5,7 @@ beaten. Each gets one confirmation: against the common baseline, and in turns wi
 leader itself in turns with its parent). Where that changes who leads, the new leader is compared with those that
 still overlap. Everything is decided from rows under the run's lock, so it may be repeated after a crash: a question
 that was asked is never asked again, whatever its answer was. Confirmations cost no evaluations; their number is
-bounded.
+bounded, anew each time that the run is continued.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def settle(run: Run, contenders: int) -> list[Evaluation]:
     # What was asked counts and not what was answered: a confirmation that failed would otherwise be repeated
     # forever.
     asked = list(confirmations(run).values_list("kernel_id", "opponent_id"))
-    # Twice the contenders, because each may be compared with the first leader and with a second one.
-    room = max(LEAST_JOBS, 2 * contenders) - len(asked)
+    # Twice the contenders, because each may be compared with the first leader and with a second one. A run that was
+    # continued settles again, and what it asked before takes no room.
+    since = confirmations(run).filter(created_at__gte=run.reopened_at or run.created_at)
+    room = max(LEAST_JOBS, 2 * contenders) - since.count()
     missing = _missing(evidence_of(run), contenders, asked)
     return [_ask(run, kernel, opponent) for kernel, opponent in missing[: max(0, room)]]
 

@@ -103,6 +103,7 @@ class Run(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+    reopened_at = models.DateTimeField(null=True, blank=True)
     running_since = models.DateTimeField(null=True, blank=True)
     active_s = models.FloatField(default=0)
     advanced_at = models.DateTimeField(null=True, blank=True)
@@ -162,7 +163,8 @@ class Run(models.Model):
         """Change a finished run back to running; what it settled and spent stays."""
         self._enter(RunState.RUNNING, RunState.FINISHED)
         self.finish_reason = ""
-        self.save(update_fields=["finish_reason"])
+        self.reopened_at = timezone.now()
+        self.save(update_fields=["finish_reason", "reopened_at"])
 
     def end(self, state: RunState, reason: str) -> None:
         """Enter a terminal state: finished or failed from running, stopped from stopping."""

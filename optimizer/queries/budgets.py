@@ -16,6 +16,9 @@ LABELS = {
     "device_minutes": "device minutes",
 }
 
+# The largest limit of each kind. What is larger does not fit the database or cannot be multiplied any more.
+MOST = {"evaluations": 2**31 - 1, "minutes": 10**9, "usd": 999_999, "tokens": 2**63 - 1, "device_minutes": 10**9}
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -43,8 +46,10 @@ class BudgetLine:
 
     @property
     def percent(self) -> float:
-        """Return the share spent in per cent; a limit of zero is spent from the start."""
-        return 100.0 * self.spent / self.limit if self.limit > 0 else 100.0
+        """Return the share spent in per cent. A limit of zero is used up by whatever is spent."""
+        if self.limit > 0:
+            return 100.0 * self.spent / self.limit
+        return 100.0 if self.spent > 0 else 0.0
 
 
 def budget_lines(run: Run) -> list[BudgetLine]:

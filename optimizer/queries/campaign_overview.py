@@ -1,7 +1,7 @@
 """Gather what a campaign's pages show of its outcome, once for all who look at a campaign that has ended.
 
-Nothing of an ended campaign changes any more, and its bootstraps take most of a page's time at thousands of runs. A
-campaign that goes on is read anew for each page.
+Nothing of a campaign changes after its end, unless it is continued to another end, and its bootstraps take most of a
+page's time at thousands of runs. A campaign that goes on is read anew for each page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optimizer.queries.suite_statistics import Band, Difference
 KEPT_S = 24 * 3600
 UNRESOLVED = 50
 # To be raised whenever these classes or the rows of reports change: what an earlier version stored is then left alone.
-FORMAT = 4
+FORMAT = 5
 
 Found = TypeVar("Found")
 
@@ -65,7 +65,7 @@ def bands_against(
 
 
 def kept(campaign: Campaign, name: str, read: Callable[[], Found]) -> Found:
-    """Return what `read` returns, from the cache where the campaign has ended: nothing changes any more."""
+    """Return what `read` returns, from the cache where the campaign has ended. Its next end has another key."""
     if not campaign.state_choice.is_terminal or campaign.finished_at is None:
         return read()
     key = f"campaign/{FORMAT}/{campaign.pk}/{campaign.finished_at.timestamp()}/{name}"

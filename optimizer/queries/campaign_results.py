@@ -41,7 +41,7 @@ _CELL = (
     "pk", "configuration_id", "problem_version_id", "name", "seed", "run_id", "is_skipped", "is_closed", "why",
     "run__state", "run__best_speedup",
     Coalesce("run__spent_evaluations", 0), Coalesce("run__spent_tokens", 0),
-    Coalesce(Cast("run__spent_usd", FloatField()), 0.0), Coalesce("run__spent_device_s", 0.0),
+    Coalesce(Cast("run__spent_usd", FloatField()), 0.0), Coalesce("run__spent_device_s", 0.0), "is_behind",
 )  # fmt: skip
 _TIMING = (
     "cell_id", "baseline", "kernel__number", "evaluation__state", "evaluation__status", "evaluation__unconfirmed",
@@ -123,6 +123,7 @@ class CellResult(NamedTuple):
     tokens: int
     usd: float
     device_s: float
+    is_behind: bool
     timed: Mapping[str, Timed]
     is_settled: bool
 
@@ -140,8 +141,8 @@ class CellResult(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Return True where the problem is settled and the run came to its own end."""
-        return self.is_settled and self.state == RunState.FINISHED
+        """Return True where the problem is settled and the run came to its own end, with as much as the others."""
+        return self.is_settled and self.state == RunState.FINISHED and not self.is_behind
 
     @property
     def outcome(self) -> str:
@@ -155,8 +156,10 @@ class CellResult(NamedTuple):
             return "waiting" if self.state == RunState.FINISHED else str(self.state)
         if not self.is_settled:
             return "not settled"
+        if self.state == RunState.STOPPED or self.is_behind:
+            return "stopped early"
         if self.state != RunState.FINISHED:
-            return "stopped early" if self.state == RunState.STOPPED else str(self.state)
+            return str(self.state)
         if not self.timed:
             return "no correct kernel"
         if any(one.is_correct for one in self.timed.values()):
@@ -326,7 +329,8 @@ def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOAL
 
 def bands_of(campaign: Campaign, results: Results, kind: str, points: int = 40) -> dict[str, Band]:
     """Return the best-so-far band of each configuration against spending of one kind, over runs that have finished."""
-    ended = [cell for cell in results.cells if cell.is_closed and cell.state == RunState.FINISHED]
+    closed = (cell for cell in results.cells if cell.is_closed and not cell.is_behind)
+    ended = [cell for cell in closed if cell.state == RunState.FINISHED]
     most = max((float(getattr(cell, kind)) for cell in ended), default=0.0)
     if most <= 0:
         return {}

@@ -12,17 +12,21 @@ from optimizer.models import Campaign, CampaignCell, Evaluation, EvaluationPurpo
 
 @dataclass(frozen=True)
 class Spent:
-    """Hold the spending of some runs. `active` counts those that take a place, `closed_s` is the part of the device
-    time that belongs to the `closed` ones."""
+    """Hold the spending of some runs.
+
+    `active` counts those that take a place. A stretch of a run lasts until its budget is used up, and one that is
+    continued begins another: `stretches` have ended, in which `stretches_s` of the device time were used.
+    """
 
     usd: float = 0.0
     tokens: float = 0.0
     device_s: float = 0.0
-    closed_s: float = 0.0
+    stretches_s: float = 0.0
     evaluations: int = 0
     active: int = 0
     cells: int = 0
     closed: int = 0
+    stretches: int = 0
     skipped: int = 0
 
     def plus(self, other: Spent) -> Spent:
@@ -41,17 +45,19 @@ class Spent:
 
 def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
     """Return the spending of each configuration by its id, with one query. Settling is not part of it."""
+    under_way = Q(run__isnull=False, is_closed=False, is_continuing=False)
+    ended = Q(is_closed=True) | Q(is_continuing=True)
     rows = campaign.cells.order_by().values("configuration").annotate(
         usd=Coalesce(Cast(Sum("run__spent_usd"), FloatField()), 0.0),
         tokens=Coalesce(Cast(Sum("run__spent_tokens"), FloatField()), 0.0),
         device_s=Coalesce(Sum("run__spent_device_s"), 0.0),
-        closed_s=Coalesce(Sum("run__spent_device_s", filter=Q(is_closed=True)), 0.0),
+        stretches_s=Coalesce(Sum("run__spent_device_s", filter=ended), 0.0)
+        + Coalesce(Sum("before_s", filter=under_way), 0.0),
         evaluations=Coalesce(Sum("run__spent_evaluations"), 0),
-        active=Count(
-            "pk", filter=Q(run__isnull=False, is_closed=False, is_continuing=False) & ~Q(run__state="paused")
-        ),
+        active=Count("pk", filter=under_way & ~Q(run__state="paused")),
         cells=Count("pk"),
         closed=Count("pk", filter=Q(is_closed=True)),
+        stretches=Count("pk", filter=ended | (under_way & Q(before_s__gt=0))),
         skipped=Count("pk", filter=Q(is_skipped=True)),
     )  # fmt: skip
     return {row[0]: Spent(*row[1:]) for row in rows.values_list("configuration", *Spent.__dataclass_fields__)}

@@ -13,7 +13,7 @@ from statistics import median
 
 from django.db.models import Q, QuerySet
 
-from optimizer.models import Evaluation, EvaluationStatus, Run
+from optimizer.models import Evaluation, EvaluationPurpose, EvaluationStatus, Run
 from optimizer.queries.earlier_runs import newest_ids, others_of_its_campaign, shared
 from runners.job import Effort
 
@@ -68,7 +68,11 @@ def on_the_same(run: Run) -> QuerySet[Evaluation]:
 
 def _ended(found: QuerySet[Evaluation], effort: Effort) -> list[tuple[float, float]]:
     """Return device time in s and the kernel's time in µs of correct evaluations; failed ones end early."""
-    timed = found.filter(effort=effort.value, status=EvaluationStatus.CORRECT, device_s__gt=0, time_us__gt=0)
+    # What was asked for outside the search, such as a campaign's settling, says nothing about its budget.
+    timed = found.filter(
+        effort=effort.value, purpose=EvaluationPurpose.SEARCH, status=EvaluationStatus.CORRECT, device_s__gt=0,
+        time_us__gt=0,
+    )  # fmt: skip
     # A duplicate has held no device.
     own = timed.filter(copied_from=None)
     # By run and number, which an index gives; by their own number, PostgreSQL reads evaluations of all runs.

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from optimizer.events.payloads import BudgetWarned
 from optimizer.events.record import record
-from optimizer.models import Evaluation, Run
+from optimizer.models import Evaluation, EvaluationPurpose, Run
 from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.queries.budgets import LABELS, WARN_AT_PERCENT, budget_lines
 from optimizer.queries.device_time import device_time_of
@@ -85,13 +85,12 @@ def _times(left_s: float, each_s: float) -> int:
 
 
 def open_on_device(run: Run) -> QuerySet[Evaluation]:
-    """Return the open evaluations that will hold the device.
+    """Return the open evaluations of the search that will hold the device.
 
     A build does not, and neither does a kernel that takes over the result of another.
     """
-    found = Evaluation.objects.filter(kernel__run=run, state__in=OPEN_EVALUATION_STATES).exclude(
-        effort=Effort.BUILD.value
-    )
+    own = Evaluation.objects.filter(kernel__run=run, purpose=EvaluationPurpose.SEARCH)
+    found = own.filter(state__in=OPEN_EVALUATION_STATES).exclude(effort=Effort.BUILD.value)
     return found.filter(copied_from=None).exclude(kernel__meta__has_key="twin_of")
 
 

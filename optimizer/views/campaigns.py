@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from django.contrib import messages
@@ -15,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from optimizer.access import access_campaign, may_in_team
 from optimizer.actions import campaign as actions
-from optimizer.actions.campaign_budget import CONTINUABLE, do_continue_campaign
+from optimizer.actions.campaign_budget import do_continue_campaign, may_continue
 from optimizer.charts import campaigns as charts
 from optimizer.forms.campaign_limits import LargerBudgetForm, LimitsForm
 from optimizer.models import Campaign, RetimeRound, Suite, User
@@ -146,7 +147,7 @@ def campaign_continue(request: HttpRequest, campaign_id: int) -> HttpResponse:
     form = LargerBudgetForm(campaign, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         try:
-            do_continue_campaign(user_of(request), campaign, form.budget, form.limits)
+            do_continue_campaign(user_of(request), campaign, form.budget, asdict(form.limits))
             return redirect("campaign_page", campaign_id=campaign.pk)
         except CampaignTransitionError as refusal:
             form.add_error(None, f"{str(refusal).capitalize()}.")
@@ -186,7 +187,7 @@ def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
         "unresolved": overview.unresolved,
         "unresolved_count": overview.unresolved_count,
         "axes": charts.SPENDING,
-        "may_continue": campaign.state in CONTINUABLE,
+        "may_continue": may_continue(campaign),
         "may_operate": may_in_team(user_of(request), campaign.team, "operate"),
         "limits_form": LimitsForm(initial={name: getattr(campaign, name) for name in LimitsForm.base_fields}),
     }

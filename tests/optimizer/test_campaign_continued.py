@@ -12,16 +12,41 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from optimizer.actions.campaign import Limits, NewConfiguration, do_pause_campaign, do_stop_campaign
+from optimizer.actions.campaign import (
+    NewConfiguration,
+    do_pause_campaign,
+    do_resume_campaign,
+    do_stop_campaign,
+)
 from optimizer.actions.campaign_budget import do_continue_campaign
 from optimizer.campaigns.advance import advance_campaign
-from optimizer.models import AuditAction, AuditEntry, Campaign, CampaignState, Run, RunState, Team, User
+from optimizer.models import (
+    AuditAction,
+    AuditEntry,
+    Campaign,
+    CampaignState,
+    Evaluation,
+    EvaluationPurpose,
+    Notification,
+    Run,
+    RunState,
+    Team,
+    User,
+)
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.campaign_spending import spent_by_configuration, total
 from runners.job import Effort, JobResult, JobSpec, Status
-from tests.campaigns import drive_campaign, is_settling, make_campaign, make_finished_campaign, tuned, work
+from tests.campaigns import (
+    drive_campaign,
+    is_settling,
+    make_campaign,
+    make_finished_campaign,
+    make_settling_campaign,
+    tuned,
+    work,
+)
 from tests.factories import correct_result, failed_result, fake_evaluate
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.usefixtures("shipped_problems")]
@@ -106,14 +131,19 @@ def test_a_campaign_under_way_gives_its_running_and_waiting_runs_the_larger_budg
 def test_a_limit_that_is_reached_meanwhile_lets_no_run_count_that_had_less_than_the_others(team: Team) -> None:
     campaign = make_finished_campaign(team)
     spent = total(spent_by_configuration(campaign)).device_s / 60
-    do_continue_campaign(None, campaign, MORE, Limits(device_minutes=1.2 * spent))
+    do_continue_campaign(None, campaign, MORE, {"device_minutes": 1.2 * spent})
     drive_campaign(campaign)
     assert campaign.state == CampaignState.FINISHED
-    less = [run for run in _runs(campaign) if run.spent_evaluations < 4]
-    assert less and {run.state for run in less} == {RunState.STOPPED}
-    results = results_of(campaign).cells
-    assert all("limit" in cell.why for cell in results if cell.state == RunState.STOPPED)
-    assert not any(cell.counts for cell in results if cell.state == RunState.STOPPED)
+    results = {cell.run: cell for cell in results_of(campaign).cells}
+    less = [results[run.pk] for run in _runs(campaign) if run.spent_evaluations < 4]
+    assert less and {cell.outcome for cell in less} == {"stopped early"}
+    assert all("limit" in cell.why and not cell.counts for cell in less)
+    assert {run.state for run in _runs(campaign)} == {RunState.FINISHED, RunState.STOPPED}
+    # Those that had not gone on can be continued once there is room; those that were stopped cannot.
+    behind = campaign.cells.filter(is_behind=True).count()
+    do_continue_campaign(None, campaign, Budget(evaluations=5), {"device_minutes": None})
+    assert behind and campaign.cells.filter(is_continuing=True).count() >= behind
+    assert not campaign.cells.filter(is_behind=True).exists()
 
 
 def test_stopping_a_continued_campaign_leaves_waiting_runs_as_they_ended(team: Team, member: User) -> None:
@@ -124,6 +154,7 @@ def test_stopping_a_continued_campaign_leaves_waiting_runs_as_they_ended(team: T
     drive_campaign(campaign)
     assert campaign.state == CampaignState.STOPPED
     assert campaign.cells.filter(is_closed=True).count() == campaign.cells.count()
+    assert campaign.cells.filter(is_behind=True).count() == campaign.cells.count() - 1
     assert _runs(campaign).filter(state=RunState.STOPPED).count() == 1
     with pytest.raises(CampaignTransitionError, match="stopped cannot be continued"):
         do_continue_campaign(member, campaign, MORE)
@@ -145,12 +176,14 @@ def test_pausing_a_continued_campaign_starts_nothing_until_it_is_resumed(team: T
         (Budget(), None, "at least one larger limit"),
         (Budget(evaluations=2), None, "have 2 evaluations already"),
         (Budget(evaluations=9, tokens=5), None, "have no limit of tokens"),
-        (Budget(evaluations=9), Limits(tokens=-1), "above zero"),
-        (Budget(evaluations=9), Limits(device_minutes=1e-9), "is reached: raise it too"),
+        (Budget(evaluations=2**31), None, "at most 2,147,483,647"),
+        (Budget(evaluations=9), {"tokens": -1}, "above zero"),
+        (Budget(evaluations=9), {"tokens": 2**63}, "at most"),
+        (Budget(evaluations=9), {"device_minutes": 1e-9}, "leaves no room"),
     ],
 )
 def test_a_budget_that_lets_nothing_go_on_is_refused(
-    team: Team, budget: Budget, limits: Limits | None, said: str
+    team: Team, budget: Budget, limits: dict[str, Any] | None, said: str
 ) -> None:
     campaign = make_finished_campaign(team)
     with pytest.raises(ValidationError, match=said):
@@ -168,19 +201,105 @@ def test_a_campaign_whose_runs_ended_by_themselves_is_not_continued(team: Team) 
         do_continue_campaign(None, campaign, MORE)
 
 
-def test_a_run_whose_other_budget_is_used_up_stays_as_it_ended(team: Team) -> None:
-    both = NewConfiguration(
-        "both", "tune", tuned("any").settings, {}, Budget(evaluations=2, device_minutes=10_000.0)
-    )
-    campaign = drive_campaign(make_campaign(team, configurations=[both], seeds=[0]))
+def test_a_run_that_cannot_go_on_after_all_stays_as_it_ended_and_does_not_count(team: Team) -> None:
+    campaign = make_finished_campaign(team)
     do_continue_campaign(None, campaign, MORE)
-    used = campaign.configurations.get()
-    used.budget = {"evaluations": 4, "device_minutes": 1e-9}
-    used.save()
+    cell = campaign.cells.select_related("run", "configuration").order_by("order")[0]
+    Run.objects.filter(campaign_cell=cell).update(budget_tokens=1, spent_tokens=5)
     drive_campaign(campaign)
     assert campaign.state == CampaignState.FINISHED
-    assert {(run.state, run.spent_evaluations) for run in _runs(campaign)} == {(RunState.FINISHED, 2)}
-    assert all(cell.outcome == "settled" for cell in results_of(campaign).cells)
+    left = next(one for one in results_of(campaign).cells if one.pk == cell.pk)
+    assert (left.outcome, left.counts) == ("stopped early", False)
+    assert "could not be continued: The budget of 1 tokens is used up" in left.why
+
+
+def test_limits_have_to_leave_room_for_all_that_goes_on(team: Team) -> None:
+    dear = NewConfiguration("dear", "tune", tuned("any").settings, {}, Budget(evaluations=2, device_minutes=10.0))
+    campaign = drive_campaign(make_campaign(team, configurations=[dear]))
+    more = Budget(evaluations=4, device_minutes=20.0)
+    with pytest.raises(ValidationError, match="leaves no room: with what is spent they may need 80"):
+        do_continue_campaign(None, campaign, more, {"device_minutes": 79.0})
+    do_continue_campaign(None, campaign, more, {"device_minutes": 80.0})
+    assert campaign.cells.filter(is_continuing=True).count() == 4
+
+
+def test_a_limit_that_a_person_has_given_a_run_is_not_lowered(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    own = _runs(campaign).order_by("pk")[0]
+    Run.objects.filter(pk=own.pk).update(budget_evaluations=own.spent_evaluations, budget_tokens=50)
+    do_continue_campaign(None, campaign, MORE)
+    drive_campaign(campaign)
+    own.refresh_from_db()
+    assert (own.budget_evaluations, own.budget_tokens, own.spent_evaluations) == (4, 50, 4)
+
+
+def test_a_continued_run_confirms_what_it_finds_then_too(team: Team) -> None:
+    configuration = tuned("confirmed", 6, confirm=True, settle=1)
+    campaign = drive_campaign(make_campaign(team, configurations=[configuration], seeds=[0]))
+    found = 1.0
+
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        nonlocal found
+        # Each kernel is faster than all before it.
+        if spec.effort == Effort.FULL and spec.candidate.language != "python":
+            found *= 0.8
+            return correct_result(spec, found)
+        return correct_result(spec, found) if spec.effort == Effort.CONFIRM else fake_evaluate(spec, **options)
+
+    for budget in (8, 10, 12, 14):
+        do_continue_campaign(None, campaign, Budget(evaluations=budget))
+        drive_campaign(campaign, evaluate)
+        for run in _runs(campaign):
+            best, newest = run.best_kernel, run.kernels.exclude(author_kind="seed").order_by("number").last()
+            assert best is not None and newest is not None
+            assert best.evaluations.filter(effort="confirm", purpose="").exists()
+            assert best.evaluations.latest("pk").created_at > run.reopened_at
+
+
+def test_a_campaign_that_was_paused_in_its_settling_is_not_continued_before_its_end(
+    team: Team, member: User
+) -> None:
+    campaign = make_settling_campaign(team)
+    with pytest.raises(CampaignTransitionError, match="settling cannot be continued"):
+        do_continue_campaign(member, campaign, MORE)
+    do_pause_campaign(member, campaign)
+    do_resume_campaign(member, campaign)
+    with pytest.raises(CampaignTransitionError, match="settling cannot be continued"):
+        do_continue_campaign(member, campaign, MORE)
+
+
+def test_runs_of_a_halted_configuration_do_not_go_on(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    campaign.configurations.filter(name="more").update(halted_why="Its model did not answer.")
+    do_continue_campaign(None, campaign, MORE)
+    waiting = campaign.cells.filter(is_continuing=True)
+    assert set(waiting.values_list("configuration__name", flat=True)) == {"less"}
+
+
+def test_what_was_settled_in_between_does_not_change_who_goes_on(team: Team) -> None:
+    timed = NewConfiguration("timed", "tune", tuned("any").settings, {}, Budget(evaluations=50, device_minutes=1.0))
+    campaign = drive_campaign(make_campaign(team, configurations=[timed]))
+    assert all(run.spent_evaluations < 50 for run in _runs(campaign))
+    # Confirmations of the settling that take far less than those of a search would leave room for another evaluation.
+    Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING).update(device_s=0.001, time_us=1.0)
+    do_continue_campaign(None, campaign, Budget(device_minutes=2.0))
+    assert campaign.cells.filter(is_continuing=True).count() == campaign.cells.count()
+
+
+def test_each_end_is_told(team: Team, member: User) -> None:
+    campaign = drive_campaign(make_campaign(team, member))
+    # As if it had ended some time ago.
+    Notification.objects.update(key=f"campaign-{campaign.pk}-20260101000000")
+    do_continue_campaign(member, campaign, MORE)
+    drive_campaign(campaign)
+    assert Notification.objects.filter(user=member, key__startswith=f"campaign-{campaign.pk}-").count() == 2
+
+
+def test_the_log_says_what_was_raised_and_which_limits_hold(team: Team, member: User) -> None:
+    campaign = make_finished_campaign(team)
+    do_continue_campaign(member, campaign, MORE, {"usd": Decimal(9)})
+    entry = AuditEntry.objects.get(action=AuditAction.CAMPAIGN_CONTINUED)
+    assert (entry.details["budget"], entry.details["limits"]) == ({"evaluations": 4.0}, {"usd": 9.0})
 
 
 def test_the_page_asks_for_the_budgets_that_can_be_raised(client: Client, team: Team, member: User) -> None:
@@ -206,7 +325,7 @@ def test_the_command_continues_a_campaign_and_keeps_limits_that_are_not_given(te
         call_command("campaign", "continue", campaign.pk, "--evaluations", "1")
     told = StringIO()
     call_command("campaign", "continue", campaign.pk, "--evaluations", "4", "--usd", "2", stdout=told)
-    assert f"Continued campaign {campaign.pk}: 8 runs go on." in told.getvalue()
+    assert f"Continued campaign {campaign.pk}: 8 runs go on, 0 are under way." in told.getvalue()
     campaign.refresh_from_db()
     assert (campaign.limit_tokens, campaign.limit_usd) == (7, Decimal(2))
 

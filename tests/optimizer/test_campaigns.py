@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.db.models import Count
 from django.utils import timezone
 
 from optimizer.actions.campaign import (
@@ -22,6 +23,7 @@ from optimizer.actions.campaign import (
     do_pause_campaign,
     do_resume_campaign,
 )
+from optimizer.actions.campaign_budget import do_continue_campaign
 from optimizer.campaigns import planning, searching, settling
 from optimizer.campaigns.advance import advance_campaign
 from optimizer.job_source import DatabaseJobSource
@@ -348,6 +350,34 @@ def test_a_configuration_that_is_a_little_behind_does_not_take_every_place() -> 
     assert planning.choose(waiting, uses, 3, account).cells == (1, 0, 3)
     first = {0: planning.Use(), 1: planning.Use()}
     assert planning.choose(waiting, first, 4, account).cells == (0, 1, 2, 3), "nothing is known yet"
+
+
+def test_configurations_that_are_continued_share_the_device_too(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    Run.objects.filter(campaign_cell__campaign=campaign).update(spent_device_s=100.0)
+    more, less = campaign.configurations.values_list("pk", flat=True)
+    Run.objects.filter(campaign_cell__configuration=less).update(spent_device_s=101.0)
+    do_continue_campaign(None, campaign, Budget(evaluations=4))
+    Campaign.objects.filter(pk=campaign.pk).update(parallel_runs=4)
+    advance_campaign(campaign.pk)
+    going_on = campaign.cells.filter(is_continuing=False)
+    assert list(going_on.values_list("configuration").annotate(Count("pk")).order_by("configuration")) == [
+        (more, 2), (less, 2)
+    ]  # fmt: skip
+
+
+def test_a_run_that_still_fits_does_not_wait_behind_one_that_does_not() -> None:
+    waiting = [planning.Candidate(1, 1, 0, {"tokens": 50.0}), planning.Candidate(2, 2, 0, {"tokens": 10.0})]
+    account = planning.Account({"tokens": 80.0}, {}, {"tokens": 100.0})
+    assert planning.choose(waiting, {}, 2, account) == planning.Choice((2,), "tokens")
+
+
+def test_a_limit_of_zero_dollars_lets_those_start_that_cost_nothing() -> None:
+    free, dear = planning.Candidate(1, 1, 0), planning.Candidate(2, 2, 1, {"usd": 1.0})
+    account = planning.Account({"usd": 0.0}, {}, {"usd": 0.0})
+    assert account.exhausted() is None
+    assert planning.choose([free, dear], {}, 2, account) == planning.Choice((1,), "usd")
+    assert planning.Account({"usd": 0.01}, {}, {"usd": 0.0}).exhausted() == "usd"
 
 
 def test_the_order_is_random_by_seed_and_keeps_what_is_compared_together(team: Team) -> None:

@@ -356,6 +356,18 @@ def test_a_limit_in_dollars_asks_nobody_whose_price_is_unknown(server: LlmServer
     assert "m1 has no known price at tiny" in first_call(run).error and not server.asked
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("price", [0, 2])
+def test_a_limit_of_zero_dollars_asks_free_models_alone(server: LlmServer, price: int) -> None:
+    server.script(Reply(text=KERNEL.format(title="t")))
+    prices = {"m1": {"input": price, "output": price}}
+    run = asked_run(server, prices=prices, budget=Budget(evaluations=6, usd=Decimal(0)))
+    answer(first_call(run).pk)
+    call = first_call(run)
+    assert (call.state == CallState.ANSWERED, bool(server.asked)) == (price == 0, price == 0)
+    assert price == 0 or "The run may spend no dollars, and m1 is not free at tiny" in call.error
+
+
 def test_tokens_reach_the_page_in_order_and_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr("optimizer.calls.stream.broadcast", lambda run, kind, **content: sent.append(content))

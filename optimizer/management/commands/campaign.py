@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,11 +165,12 @@ class Command(BaseCommand):
 
     def _continue(self, options: dict[str, Any]) -> None:
         campaign = _campaign(options)
-        limits = {kind: getattr(campaign, f"limit_{kind}") for kind in TOTAL_KINDS}
-        limits |= {kind: options[kind] for kind in TOTAL_KINDS if options[kind] is not None}
-        do_continue_campaign(None, campaign, _each_run(options), _all_runs(limits))
+        given = asdict(_all_runs({kind: options[kind] for kind in TOTAL_KINDS}))
+        limits = {kind: limit for kind, limit in given.items() if limit is not None}
+        do_continue_campaign(None, campaign, _each_run(options), limits)
         waiting = campaign.cells.filter(is_continuing=True).count()
-        self.stdout.write(f"Continued campaign {campaign.pk}: {waiting} runs go on.")
+        live = actions.active_cells(campaign).count()
+        self.stdout.write(f"Continued campaign {campaign.pk}: {waiting} runs go on, {live} are under way.")
 
     def _report(self, options: dict[str, Any]) -> None:
         text = FORMS[options["format"]][2](_campaign(options))
