@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -27,7 +28,7 @@ from optimizer.models.campaign import CampaignTransitionError
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import LABELS, Budget, budget_lines, budget_of
 from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
-from optimizer.runs.budget import exhausted
+from optimizer.runs.budget import ended_by_budget
 
 CONTINUABLE = (CampaignState.RUNNING, CampaignState.FINISHED)
 
@@ -55,7 +56,8 @@ def do_continue_campaign(
             raise CampaignTransitionError(f"a campaign that is {state.label.lower()} cannot be continued")
         _set_limits(locked, limits or {})
         _raise_budgets(locked, budget)
-        if not (_let_wait(locked) + _raise_live(locked) or waiting_cells(locked).exists()):
+        # Running ones first: one that ends in between is then found among those that have ended.
+        if not (_raise_live(locked) + _let_wait(locked) or waiting_cells(locked).exists()):
             raise CampaignTransitionError("no run of this campaign has used up its budget")
         _check_room(locked)
         if locked.state == CampaignState.FINISHED:
@@ -78,7 +80,6 @@ def do_continue_cell(cell: CampaignCell) -> bool:
     run, cell.is_continuing = cell.run, False
     if run is None:
         return False
-    cell.before_s = run.spent_device_s
     try:
         # A savepoint: a refusal leaves nothing behind.
         with transaction.atomic():
@@ -88,17 +89,22 @@ def do_continue_cell(cell: CampaignCell) -> bool:
         cell.why = f"It could not be continued: {' '.join(getattr(refusal, 'messages', [str(refusal)]))}"[:300]
     else:
         cell.is_behind, cell.steps, cell.why = False, [], ""
-    cell.save(update_fields=["is_continuing", "is_closed", "is_behind", "before_s", "steps", "why"])
+        cell.stretches, cell.before_s = cell.stretches + 1, run.spent_device_s
+    cell.save(update_fields=["is_continuing", "is_closed", "is_behind", "stretches", "before_s", "steps", "why"])
     return not cell.is_closed
 
 
 def larger(run: Run, stored: Mapping[str, Any]) -> Budget:
     """Return for each kind the larger one of the run's own limit, which a person may have changed, and the stored."""
-    both = asdict(budget_from(stored))
-    own = asdict(budget_of(run))
-    return Budget(**{
-        kind: limit if both[kind] is None or limit is None else max(limit, both[kind]) for kind, limit in own.items()
-    })  # fmt: skip
+    return Budget(**larger_of(asdict(budget_from(stored)), asdict(budget_of(run))))
+
+
+def larger_of(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the larger limit of each kind. A run's own None is unlimited; a configuration's changes nothing."""
+    return {
+        kind: limit if stored[kind] is None or limit is None else max(limit, stored[kind])
+        for kind, limit in own.items()
+    }
 
 
 def limits_of(campaign: Campaign) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def _raise_budgets(locked: Campaign, budget: Budget) -> None:
                 faults[kind] = (
                     f"The runs of {configuration} have no limit of {LABELS[kind]}, which cannot be raised."
                 )
-            elif not limit > old:
+            elif limit < old or (limit == old and not configuration.cells.filter(is_behind=True).exists()):
                 faults[kind] = f"The runs of {configuration} have {shown(old)} {LABELS[kind]} already; give more."
         configuration.budget = stored_budget(Budget(**(before | given)))
     if faults:
@@ -158,46 +164,62 @@ def _raise_live(locked: Campaign) -> int:
 
 
 def _let_wait(locked: Campaign) -> int:
-    """Let every run wait for a place that ended because its budget was used up. Return how many there are."""
-    ended = locked.cells.filter(run__state=RunState.FINISHED, configuration__halted_why="")
+    """Let every run wait for a place that ended because its budget was used up. Return how many there are.
+
+    Those of a halted configuration stay as they are, and no longer count.
+    """
+    ended = locked.cells.filter(run__state=RunState.FINISHED).select_related("run", "configuration")
     used_up = [
-        cell.pk for cell in ended.select_related("run", "configuration")
+        cell for cell in ended
         if cell.run is not None and _goes_on(cell.run, larger(cell.run, cell.configuration.budget))
     ]  # fmt: skip
-    return locked.cells.filter(pk__in=used_up).update(is_continuing=True, is_closed=False, is_behind=False, why="")
+    for halted in [cell for cell in used_up if cell.configuration.halted_why]:
+        halted.is_behind, halted.why = True, halted.configuration.halted_why
+        halted.save(update_fields=["is_behind", "why"])
+    going_on = [cell.pk for cell in used_up if not cell.configuration.halted_why]
+    return locked.cells.filter(pk__in=going_on).update(is_continuing=True, is_closed=False, is_behind=False, why="")
 
 
 def _goes_on(run: Run, budget: Budget) -> bool:
-    """Return whether the run's budget is used up and the other one would not be."""
-    if exhausted(run) is None:
+    """Return whether a budget has ended the run and nothing of the other one is used up."""
+    if not ended_by_budget(run):
         return False
     for kind, limit in asdict(budget).items():
         setattr(run, f"budget_{kind}", limit)
-    return exhausted(run) is None
+    return all(line.percent < 100 for line in budget_lines(run))
 
 
 def _check_room(locked: Campaign) -> None:
-    """Raise ValidationError unless the limits leave room for all that runs under way and continued ones may spend."""
+    """Raise ValidationError unless the limits leave room for all that runs may still spend, those to come too."""
     spent = total(spent_by_configuration(locked))
-    waiting = list(locked.cells.filter(is_continuing=True).select_related("run", "configuration"))
-    budgets = [(cell.run, larger(cell.run, cell.configuration.budget)) for cell in waiting if cell.run is not None]
+    cells = list(waiting_cells(locked).select_related("run", "configuration"))
     for kind, limit in limits_of(locked).items():
         if limit is None:
             continue
-        needed = spent.of(kind) + reserved(locked, kind)
-        needed += sum(_left(run, kind, getattr(budget, kind)) for run, budget in budgets)
+        needed = spent.of(kind) + reserved(locked, kind) + sum(_left(cell, kind) for cell in cells)
         is_reached = limit > 0 and spent.of(kind) >= float(limit)
         if is_reached or needed > float(limit) * (1 + 1e-9):
+            # Rounded up, so that whoever enters this figure has given enough.
+            least = math.ceil(needed) if kind == "tokens" else math.ceil(100 * needed) / 100
             text = (
                 f"The limit of {shown(limit)} {LABELS[kind]} for all runs together leaves no room: with what is "
-                f"spent they may need {needed:,.6g}."
+                f"spent they may need {shown(least)}."
             )
             raise ValidationError({f"limit_{kind}": text})
 
 
-def _left(run: Run, kind: str, limit: Any) -> float:
-    used = next((line.spent for line in budget_lines(run) if line.kind == kind), 0.0)
-    return 0.0 if limit is None else max(float(limit) - used, 0.0)
+def _left(cell: CampaignCell, kind: str) -> float:
+    stored = cell.configuration.budget
+    if cell.run is None:
+        return float(getattr(budget_from(stored), kind) or 0.0)
+    limit = getattr(larger(cell.run, stored), kind)
+    run = cell.run
+    used = {
+        "usd": float(run.spent_usd),
+        "tokens": float(run.spent_tokens),
+        "device_minutes": run.spent_device_s / 60,
+    }
+    return 0.0 if limit is None else max(float(limit) - used[kind], 0.0)
 
 
 def _figures(limits: Mapping[str, Any]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.notification import do_follow
 from optimizer.actions.quota import check_room_for_run
 from optimizer.calls.choice import ChoiceError, check_choices
-from optimizer.calls.lifecycle import do_cancel_calls
+from optimizer.calls.lifecycle import do_ask_cancelled_again, do_cancel_calls
 from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import BudgetRaised, RunStateChanged
@@ -26,7 +26,7 @@ from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target,
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import MOST, Budget, budget_of
 from optimizer.runs.ahead import do_cancel_ahead
-from optimizer.runs.budget import exhausted
+from optimizer.runs.budget import ended_by_budget, exhausted
 from optimizer.runs.languages import languages_for
 from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
@@ -214,12 +214,13 @@ def do_continue_run(user: User | None, run: Run, budget: Budget, *, by_hand: boo
             raise RunTransitionError(
                 "a run of a campaign cannot be continued alone; continue the campaign or clone it"
             )
-        if exhausted(locked) is None:
+        if not ended_by_budget(locked):
             raise RunTransitionError("only a run that used up its budget can be continued; clone it")
         _set_limits(user, locked, budget)
         if still := exhausted(locked):
             raise ValidationError(f"{still} Raise it to continue.")
         locked.reopen()
+        do_ask_cancelled_again(locked)
         record(locked, RunStateChanged(state=locked.state, reason="Continued with more budget."))
         log_action(AuditAction.RUN_RESUMED, user, locked)
 

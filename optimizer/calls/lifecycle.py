@@ -65,6 +65,15 @@ def do_ask_again(call: LlmCall) -> LlmCall:
     return _announce(call.run, again)
 
 
+def do_ask_cancelled_again(run: Run) -> None:
+    """Ask again what was cancelled when the run ended, so that it goes on with it. Call under the run's lock."""
+    newest = LlmCall.objects.filter(run=run).order_by("key", "-attempt").distinct("key")
+    for call in newest:
+        if call.state == CallState.CANCELLED:
+            call.run = run
+            do_ask_again(call)
+
+
 def do_claim_call(call_id: int, worker: str, lease: dt.timedelta = LEASE) -> LlmCall | None:
     """Claim a queued question. Return None when somebody else has it or it is closed."""
     # Of several workers only one changes the row; the others see zero updated rows.

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
@@ -38,7 +39,7 @@ from optimizer.llm.port import (
     estimated_tokens,
 )
 from optimizer.llm.prices import price_of
-from optimizer.models import CallState, LlmCall, Provider, Run, RunState
+from optimizer.models import CallState, CampaignCell, LlmCall, Provider, Run, RunState
 from optimizer.runs.budget import exhausted
 from optimizer.runs.locking import lock_run
 from runners.log_context import about
@@ -124,17 +125,24 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
         _conclude(call, row, request, completion)
 
 
+def _limit_usd(run: Run) -> Decimal | None:
+    """Return the run's limit in dollars, or zero where that is the limit of all runs of its campaign."""
+    cell = CampaignCell.objects.filter(run=run).select_related("campaign").first()
+    return Decimal(0) if cell is not None and cell.campaign.limit_usd == 0 else run.budget_usd
+
+
 def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
     """Return why a limit in dollars forbids the question, or None.
 
     Where the price is unknown the limit could not be enforced, and under a limit of zero only free models are asked.
     """
-    if row is None or call.run.budget_usd is None:
+    limit = _limit_usd(call.run)
+    if row is None or limit is None:
         return None
     model = call.model or row.default_model
     price = price_of(model, row.base_url, row.prices)
     if price is not None:
-        is_allowed = price.is_free or call.run.budget_usd > 0
+        is_allowed = price.is_free or limit > 0
         return None if is_allowed else f"The run may spend no dollars, and {model} is not free at {row.name}."
     return f"The run has a limit in dollars, and {model} has no known price at {row.name}: enter one there."
 

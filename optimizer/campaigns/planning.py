@@ -55,8 +55,8 @@ class Account:
                 continue
             left = limit - self.spent.get(kind, 0.0) - self.reserved.get(kind, 0.0)
             need = budget.get(kind)
-            # Without a budget of its own a run may use what is left; it is stopped when the limit is reached. A limit
-            # of zero dollars keeps those from starting that may cost something, and not models that are free.
+            # Without a budget of its own a run may use what is left; it is stopped when the limit is reached. Under a
+            # limit of zero dollars free models are asked alone.
             if (left <= EPSILON and limit > 0) if need is None else need > left + EPSILON:
                 return kind
         return None
@@ -79,8 +79,8 @@ class Choice:
 class Use:
     """Hold the device time in seconds that a configuration's runs have used, and its number of running runs.
 
-    `ended_s` is the part of those that have ended, of which there are `ended`. A run that is continued counts as two:
-    one that has ended, and one that is running or waits.
+    `ended_s` is the part of those that have ended, of which there are `ended`. A run that is continued counts as
+    another one from then on.
     """
 
     used_s: float = 0.0

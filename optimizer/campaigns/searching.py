@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.actions.campaign import active_cells, budget_from, is_active, new_run_of, waiting_cells, words_of
-from optimizer.actions.campaign_budget import do_continue_cell
+from optimizer.actions.campaign_budget import do_continue_cell, larger_of
 from optimizer.actions.notification import do_follow
 from optimizer.actions.run import do_start_run, do_stop_run
 from optimizer.campaigns import planning
@@ -21,8 +21,9 @@ from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import LABELS
 from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
 
-# What a run that waits to be continued has spent; empty for one that was not started.
+# What a run that waits to be continued has spent, and its own limits; empty for one that was not started.
 _SPENT = ("run__spent_usd", "run__spent_tokens", "run__spent_device_s")
+_OWN = ("run__budget_usd", "run__budget_tokens", "run__budget_device_minutes")
 
 
 def search(campaign: Campaign) -> bool:
@@ -65,24 +66,26 @@ def _choice(campaign: Campaign, account: planning.Account) -> planning.Choice:
     free = campaign.parallel_runs - sum(one.active for one in spent.values())
     if free <= 0:
         return planning.Choice(())
-    rows = waiting_cells(campaign).order_by("order").values_list("pk", "order", "configuration_id", *_SPENT)
+    columns = ("pk", "order", "configuration_id", "run_id", *_SPENT, *_OWN)
+    rows = waiting_cells(campaign).order_by("order").values_list(*columns)
     budgets = {one.pk: asdict(budget_from(one.budget)) for one in campaign.configurations.all()}
     waiting = [
-        planning.Candidate(pk, order, configuration, _left(budgets[configuration], spent))
-        for pk, order, configuration, *spent in rows
+        planning.Candidate(pk, order, configuration, _left(budgets[configuration], run is not None, figures))
+        for pk, order, configuration, run, *figures in rows
     ]
     uses = {pk: planning.Use(one.device_s, one.active, one.stretches_s, one.stretches) for pk, one in spent.items()}
     return planning.choose(waiting, uses, free, account)
 
 
-def _left(budget: Mapping[str, Any], spent: Sequence[Any]) -> dict[str, float | None]:
-    """Return what a run with that budget may still spend, by kind; `spent` is in the order of `_SPENT`."""
+def _left(budget: Mapping[str, Any], is_continued: bool, figures: Sequence[Any]) -> dict[str, float | None]:
+    """Return what a run may still spend, by kind, once it has that budget; `figures` are `_SPENT` and `_OWN`."""
+    spent, own = figures[:3], figures[3:]
     usd, tokens, device_s = (float(one or 0.0) for one in spent)
     used = {"usd": usd, "tokens": tokens, "device_minutes": device_s / 60}
-    return {
-        kind: None if (limit := budget[kind]) is None else max(float(limit) - used[kind], 0.0)
-        for kind in planning.KINDS
-    }
+    limits = {kind: budget[kind] for kind in planning.KINDS}
+    if is_continued:
+        limits = larger_of(limits, dict(zip(planning.KINDS, own, strict=True)))
+    return {kind: None if limit is None else max(float(limit) - used[kind], 0.0) for kind, limit in limits.items()}
 
 
 def _cells(keys: tuple[int, ...]) -> list[CampaignCell]:

@@ -49,6 +49,9 @@ class LargerBudgetForm(TotalLimitsForm):
         super().__init__(
             data, initial={f"limit_{kind}": getattr(campaign, f"limit_{kind}") for kind in asdict(Limits())}
         )
+        for field in self.all_runs:
+            # What the page showed, so that a limit which somebody else has changed meanwhile is left alone.
+            field.field.show_hidden_initial = True
         budgets = [asdict(budget_from(one.budget)) for one in campaign.configurations.all()]
         for kind in asdict(Budget()):
             now = {budget[kind] for budget in budgets}
@@ -71,3 +74,8 @@ class LargerBudgetForm(TotalLimitsForm):
     def budget(self) -> Budget:
         """Return the entered budget of each run; None where the present one stays."""
         return Budget(**{kind: self.cleaned_data.get(kind) for kind in asdict(Budget())})
+
+    @property
+    def changed_limits(self) -> dict[str, Any]:
+        """Return the limits of all runs that were changed on the page, by kind."""
+        return {kind: limit for kind, limit in asdict(self.limits).items() if f"limit_{kind}" in self.changed_data}

@@ -184,6 +184,9 @@ def _wind_down(run: Run, reason: str) -> None:
     settling.conclude(run)
     if note := replay_note(run):
         record(run, RunNoted(text=note, tone="warn"))
+    # Asked now: what is left of the device time is an estimate, which later evaluations change.
+    run.ended_by_budget = budget.exhausted(run) is not None
+    run.save(update_fields=["ended_by_budget"])
     enter(run, RunState.FINISHED, reason)
 
 

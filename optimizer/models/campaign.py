@@ -187,9 +187,9 @@ class CampaignCell(models.Model):
     A cell waits until it has a run or is skipped with a reason. `why` says why it was skipped, or why its run gave no
     result. `is_held` marks a run that the campaign itself has paused, and `is_continuing` one that has used up its
     budget and waits for a place to go on with its configuration's larger one. `is_behind` marks one that could not go
-    on, so that it had less than the others and does not count. `before_s` is the device time in seconds that a
-    continued run had used before. `steps` are the points at which the run's best kernel improved, stored when the run
-    has ended (see `optimizer.queries.campaign_steps`).
+    on, so that it had less than the others and does not count. `stretches` is how often its run was continued, and
+    `before_s` the device time in seconds that it had used by then. `steps` are the points at which the run's best
+    kernel improved, stored when the run has ended (see `optimizer.queries.campaign_steps`).
     """
 
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="cells")
@@ -203,6 +203,7 @@ class CampaignCell(models.Model):
     is_held = models.BooleanField(default=False)
     is_continuing = models.BooleanField(default=False, db_default=False)
     is_behind = models.BooleanField(default=False, db_default=False)
+    stretches = models.PositiveSmallIntegerField(default=0, db_default=0)
     before_s = models.FloatField(default=0.0, db_default=0.0)
     is_closed = models.BooleanField(default=False)
     why = models.CharField(max_length=300, blank=True)

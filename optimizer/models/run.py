@@ -52,7 +52,8 @@ class Run(models.Model):
     """Store the durable state of a search.
 
     Only `optimizer.loop.advance` changes the counters. A budget of None is unlimited. `spent_*` include failed calls
-    and evaluations. `warned` maps each budget to the last percentage that was announced. `last_seq` is the number of
+    and evaluations. `ended_by_budget` says whether a budget was used up when the run finished, None where that was not
+    stored. `warned` maps each budget to the last percentage that was announced. `last_seq` is the number of
     the newest event; it only grows, under the row's lock. `finish_reason` is set once somebody wants the run to finish:
     its best kernels are then measured again and it ends, as if its budget were used up. Jobs of a run with a lower
     `priority` number go first.
@@ -104,6 +105,7 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
     reopened_at = models.DateTimeField(null=True, blank=True)
+    ended_by_budget = models.BooleanField(null=True, blank=True)
     running_since = models.DateTimeField(null=True, blank=True)
     active_s = models.FloatField(default=0)
     advanced_at = models.DateTimeField(null=True, blank=True)
@@ -164,7 +166,8 @@ class Run(models.Model):
         self._enter(RunState.RUNNING, RunState.FINISHED)
         self.finish_reason = ""
         self.reopened_at = timezone.now()
-        self.save(update_fields=["finish_reason", "reopened_at"])
+        self.ended_by_budget = None
+        self.save(update_fields=["finish_reason", "reopened_at", "ended_by_budget"])
 
     def end(self, state: RunState, reason: str) -> None:
         """Enter a terminal state: finished or failed from running, stopped from stopping."""

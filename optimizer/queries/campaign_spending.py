@@ -57,7 +57,7 @@ def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
         active=Count("pk", filter=under_way & ~Q(run__state="paused")),
         cells=Count("pk"),
         closed=Count("pk", filter=Q(is_closed=True)),
-        stretches=Count("pk", filter=ended | (under_way & Q(before_s__gt=0))),
+        stretches=Count("pk", filter=ended) + Coalesce(Sum("stretches"), 0),
         skipped=Count("pk", filter=Q(is_skipped=True)),
     )  # fmt: skip
     return {row[0]: Spent(*row[1:]) for row in rows.values_list("configuration", *Spent.__dataclass_fields__)}

@@ -26,6 +26,7 @@ from optimizer.reports.benchmark_forms import kernelbench_com_report, kernelbenc
 from optimizer.reports.markdown import plain
 from optimizer.reports.runs_export import csv_cell
 
+SPENT = ("usd", "tokens", "device_s", "evaluations", "active", "cells", "closed", "skipped")
 COLUMNS = (
     "problem", "configuration", "seed", "outcome", "why", "run", "kernel", "baseline", "speedup", "low", "high",
     "time_us", "roofline_share", "evaluations", "tokens", "usd", "device_s",
@@ -104,7 +105,7 @@ def head(campaign: Campaign, overview: Overview) -> dict[str, Any]:
                 "providers": one.providers,
                 "budget": one.budget,
                 "halted": one.halted_why,
-                "spent": asdict(spent[one.pk]) if one.pk in spent else None,
+                "spent": {name: getattr(spent[one.pk], name) for name in SPENT} if one.pk in spent else None,
             }
             for one in overview.configurations
         ],

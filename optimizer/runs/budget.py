@@ -38,6 +38,11 @@ def exhausted(run: Run) -> str | None:
     )
 
 
+def ended_by_budget(run: Run) -> bool:
+    """Return whether a finished run ended because a budget was used up."""
+    return exhausted(run) is not None if run.ended_by_budget is None else run.ended_by_budget
+
+
 def counted_open(run: Run) -> int:
     """Count the open evaluations that will count against the budget."""
     return Evaluation.objects.filter(SEARCHED, first_of__run=run, state__in=OPEN_EVALUATION_STATES).count()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -147,12 +146,13 @@ def campaign_continue(request: HttpRequest, campaign_id: int) -> HttpResponse:
     form = LargerBudgetForm(campaign, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         try:
-            do_continue_campaign(user_of(request), campaign, form.budget, asdict(form.limits))
+            do_continue_campaign(user_of(request), campaign, form.budget, form.changed_limits)
             return redirect("campaign_page", campaign_id=campaign.pk)
         except CampaignTransitionError as refusal:
             form.add_error(None, f"{str(refusal).capitalize()}.")
         except ValidationError as refusal:
-            form.add_error(None, refusal)
+            for name, texts in getattr(refusal, "message_dict", {NON_FIELD_ERRORS: refusal.messages}).items():
+                form.add_error(name if name in form.fields else None, texts)
     return render(request, "campaigns/continue.html", {"campaign": campaign, "form": form})
 
 

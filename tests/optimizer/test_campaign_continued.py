@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from optimizer.actions.campaign import (
+    Limits,
     NewConfiguration,
     do_pause_campaign,
     do_resume_campaign,
@@ -23,10 +24,12 @@ from optimizer.campaigns.advance import advance_campaign
 from optimizer.models import (
     AuditAction,
     AuditEntry,
+    CallState,
     Campaign,
     CampaignState,
     Evaluation,
     EvaluationPurpose,
+    LlmCall,
     Notification,
     Run,
     RunState,
@@ -34,6 +37,7 @@ from optimizer.models import (
     User,
 )
 from optimizer.models.campaign import CampaignTransitionError
+from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_results import results_of
 from optimizer.queries.campaign_spending import spent_by_configuration, total
@@ -44,6 +48,7 @@ from tests.campaigns import (
     make_campaign,
     make_finished_campaign,
     make_settling_campaign,
+    make_suite,
     tuned,
     work,
 )
@@ -141,9 +146,11 @@ def test_a_limit_that_is_reached_meanwhile_lets_no_run_count_that_had_less_than_
     assert {run.state for run in _runs(campaign)} == {RunState.FINISHED, RunState.STOPPED}
     # Those that had not gone on can be continued once there is room; those that were stopped cannot.
     behind = campaign.cells.filter(is_behind=True).count()
-    do_continue_campaign(None, campaign, Budget(evaluations=5), {"device_minutes": None})
-    assert behind and campaign.cells.filter(is_continuing=True).count() >= behind
+    do_continue_campaign(None, campaign, MORE, {"device_minutes": None})
+    assert behind and campaign.cells.filter(is_continuing=True).count() == behind
     assert not campaign.cells.filter(is_behind=True).exists()
+    with pytest.raises(ValidationError, match="have 4 evaluations already"):
+        do_continue_campaign(None, campaign, MORE)
 
 
 def test_stopping_a_continued_campaign_leaves_waiting_runs_as_they_ended(team: Team, member: User) -> None:
@@ -196,7 +203,7 @@ def test_a_budget_that_lets_nothing_go_on_is_refused(
 
 def test_a_campaign_whose_runs_ended_by_themselves_is_not_continued(team: Team) -> None:
     campaign = make_finished_campaign(team)
-    _runs(campaign).update(budget_evaluations=100)
+    _runs(campaign).update(ended_by_budget=False)
     with pytest.raises(CampaignTransitionError, match="no run of this campaign has used up its budget"):
         do_continue_campaign(None, campaign, MORE)
 
@@ -274,6 +281,77 @@ def test_runs_of_a_halted_configuration_do_not_go_on(team: Team) -> None:
     do_continue_campaign(None, campaign, MORE)
     waiting = campaign.cells.filter(is_continuing=True)
     assert set(waiting.values_list("configuration__name", flat=True)) == {"less"}
+    drive_campaign(campaign)
+    left = [one for one in results_of(campaign).cells if not one.counts]
+    assert {(one.outcome, one.why) for one in left} == {("stopped early", "Its model did not answer.")}
+    assert len(left) == 4
+
+
+def test_a_run_that_ends_while_the_campaign_is_continued_goes_on(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = drive_campaign(make_campaign(team), until=lambda one: _runs(one).active().exists())
+    drive_campaign(campaign, until=lambda one: one.cells.filter(is_closed=True).exists())
+    drive_campaign(campaign, until=lambda one: _runs(one).active().exists())
+    live = _runs(campaign).active().get()
+
+    def ends_first(*_args: Any) -> None:
+        spent = live.budget_evaluations
+        Run.objects.filter(pk=live.pk).update(
+            state=RunState.FINISHED, ended_by_budget=True, spent_evaluations=spent
+        )
+        raise RunTransitionError("this run has ended")
+
+    monkeypatch.setattr("optimizer.actions.campaign_budget.do_raise_budget", ends_first)
+    do_continue_campaign(None, campaign, MORE)
+    assert campaign.cells.get(run=live).is_continuing
+
+
+def test_room_is_needed_for_runs_to_come_too(team: Team) -> None:
+    dear = NewConfiguration("dear", "tune", tuned("any").settings, {}, Budget(evaluations=1, device_minutes=10.0))
+    campaign = make_campaign(team, configurations=[dear], limits=Limits(device_minutes=45.0))
+    drive_campaign(campaign, until=lambda one: one.cells.filter(is_closed=True).exists())
+    assert campaign.cells.filter(run=None).exists()
+    more = Budget(evaluations=2, device_minutes=14.0)
+    with pytest.raises(ValidationError, match="leaves no room: with what is spent they may need 56"):
+        do_continue_campaign(None, campaign, more)
+    do_continue_campaign(None, campaign, more, {"device_minutes": 56.0})
+
+
+def test_what_was_cancelled_at_the_end_of_a_run_is_asked_again(team: Team) -> None:
+    asked = NewConfiguration("asked", "sampling", {"concurrency": 3}, {}, Budget(tokens=1000))
+    campaign = make_campaign(team, configurations=[asked], seeds=[0], suite=make_suite(["softmax_rows"]))
+    drive_campaign(campaign, until=lambda one: LlmCall.objects.filter(run__campaign_cell__campaign=one).count() > 2)
+    _runs(campaign).update(spent_tokens=1000)
+    drive_campaign(campaign)
+    calls = LlmCall.objects.filter(run__campaign_cell__campaign=campaign)
+    assert set(calls.values_list("state", flat=True)) == {CallState.CANCELLED}
+    do_continue_campaign(None, campaign, Budget(tokens=5000))
+    advance_campaign(campaign.pk)
+    again = calls.filter(attempt=2)
+    assert again.count() == 3 and set(again.values_list("state", flat=True)) == {CallState.QUEUED}
+
+
+def test_the_page_leaves_limits_alone_that_it_did_not_change(client: Client, team: Team, member: User) -> None:
+    campaign = make_finished_campaign(team)
+    client.force_login(member)
+    page = reverse("campaign_continue", args=[campaign.pk])
+    # Somebody has set another limit since the page was loaded.
+    Campaign.objects.filter(pk=campaign.pk).update(limit_device_minutes=500)
+    sent = {"evaluations": "4", "limit_usd": "", "initial-limit_usd": "", "limit_device_minutes": "",
+            "initial-limit_device_minutes": "", "limit_tokens": "7", "initial-limit_tokens": ""}  # fmt: skip
+    assert "initial-limit_device_minutes" in client.get(page).text
+    assert client.post(page, sent).status_code == 302
+    campaign.refresh_from_db()
+    assert (campaign.limit_device_minutes, campaign.limit_tokens) == (500, 7)
+
+
+def test_the_command_shows_no_timings_of_the_settling_before(team: Team) -> None:
+    campaign = make_finished_campaign(team)
+    do_continue_campaign(None, campaign, MORE)
+    told = StringIO()
+    call_command("campaign", "status", campaign.pk, stdout=told)
+    assert "timings" not in told.getvalue() and "0 of 8 runs ended" in told.getvalue()
 
 
 def test_what_was_settled_in_between_does_not_change_who_goes_on(team: Team) -> None:

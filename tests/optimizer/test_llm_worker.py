@@ -19,10 +19,11 @@ from django.utils import timezone
 
 from optimizer.calls.stream import TokenStream
 from optimizer.calls.worker import answer
-from optimizer.models import CallState, LlmCall, Provider, Run, RunEvent
+from optimizer.models import CallState, Campaign, CampaignCell, LlmCall, Provider, Run, RunEvent
 from optimizer.queries.budgets import Budget
 from optimizer.runs.history import call_views
 from optimizer.upkeep.sweep import sweep
+from tests.campaigns import make_campaign
 from tests.factories import drive, make_provider, make_run, make_team
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
 
@@ -366,6 +367,16 @@ def test_a_limit_of_zero_dollars_asks_free_models_alone(server: LlmServer, price
     call = first_call(run)
     assert (call.state == CallState.ANSWERED, bool(server.asked)) == (price == 0, price == 0)
     assert price == 0 or "The run may spend no dollars, and m1 is not free at tiny" in call.error
+
+
+@pytest.mark.django_db
+def test_a_campaigns_limit_of_zero_dollars_holds_for_runs_without_one(server: LlmServer) -> None:
+    run = asked_run(server, prices={"m1": {"input": 2, "output": 2}})
+    campaign = make_campaign(run.team)
+    Campaign.objects.update(limit_usd=0)
+    CampaignCell.objects.filter(pk=campaign.cells.order_by("pk")[0].pk).update(run=run)
+    answer(first_call(run).pk)
+    assert "The run may spend no dollars" in first_call(run).error and not server.asked
 
 
 def test_tokens_reach_the_page_in_order_and_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -456,7 +456,7 @@ def test_a_run_is_continued_on_the_command_line(team: Team, operator: User) -> N
 
 def test_a_run_that_did_not_use_up_its_budget_is_cloned_and_not_continued(team: Team, operator: User) -> None:
     run = make_finished_run(team, operator)
-    Run.objects.filter(pk=run.pk).update(budget_evaluations=100)
+    Run.objects.filter(pk=run.pk).update(ended_by_budget=False)
     run.refresh_from_db()
     with pytest.raises(RunTransitionError, match="clone"):
         do_continue_run(operator, run, Budget(evaluations=200))

@@ -427,7 +427,9 @@ def _started_or_open(team: Team, target: Target, reason: str) -> tuple[RetimeRou
 def _progress(campaign: Campaign) -> str:
     spent = total(spent_by_configuration(campaign))
     timed = campaign.timings.filter(evaluation__state="done").count()
-    settling = f", {timed} of {campaign.timings.count()} timings" if campaign.timings.exists() else ""
+    # A campaign that goes on still has the timings of its earlier settling.
+    is_timed = campaign.settling_at is not None and campaign.timings.exists()
+    settling = f", {timed} of {campaign.timings.count()} timings" if is_timed else ""
     open_jobs = Evaluation.objects.filter(
         kernel__run__campaign_cell__campaign=campaign, state__in=["queued", "running"]
     ).count()
