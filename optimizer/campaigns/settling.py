@@ -29,6 +29,7 @@ from optimizer.queries.campaign_steps import is_own
 from optimizer.queries.campaign_timings import problems_to_repeat
 from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
+from optimizer.search.machinery.seeds import EARLIER_KEY
 from runners.dispatch.spool import SpoolDispatcher
 from runners.job import Baseline
 
@@ -69,7 +70,7 @@ def winner_of(run: Run) -> Kernel | None:
     best = run.best_kernel
     if best is not None and is_own(best.author_kind, best.key):
         return best
-    own = run.kernels.rankable().filter(~Q(author_kind="seed") | Q(key__startswith="seed.earlier"))
+    own = run.kernels.rankable().filter(~Q(author_kind="seed") | Q(key__startswith=EARLIER_KEY))
     return own.best_first().first()
 
 

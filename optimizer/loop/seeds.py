@@ -6,6 +6,9 @@ earlier runs.
 
 from __future__ import annotations
 
+import json
+
+from optimizer.calls.record import recorded_in
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.loop.shared_seeds import begin_or_wait
@@ -18,6 +21,7 @@ from optimizer.runs.languages import languages_for
 from optimizer.runs.strategies import settings_of, strategy_of
 from optimizer.search.base import Draft
 from optimizer.search.machinery.novelty import normalise
+from optimizer.search.machinery.seeds import EARLIER_KEY
 from optimizer.search.machinery.tuned_source import with_values
 from runners.job import Source
 from runners.problems.base import Seed
@@ -39,9 +43,19 @@ def add_seeds(run: Run) -> None:
     for seed in problem_of(run).seeds:
         if seed.source.language in languages:
             add_kernel(run, _draft(seed), begin=begin_or_wait)
-    if settings_of(run).warm_start:
+    if settings_of(run).warm_start and _may_take_over(run):
         _add_best_of_earlier_runs(run)
         _note_kernel_in_prompts(run)
+
+
+def _may_take_over(run: Run) -> bool:
+    """Return whether the run may begin with kernels of earlier runs.
+
+    A replay does so only where its recording did. Otherwise what it is about to find may be among them, and be a
+    duplicate.
+    """
+    asks = recorded_in(run).asks.values()
+    return not asks or any(EARLIER_KEY in json.dumps(ask.context) for ask in asks)
 
 
 def seeds_are_open(run: Run) -> bool:
@@ -82,7 +96,7 @@ def _leaders(run: Run) -> list[Kernel]:
 
 def _warm_draft(kernel: Kernel, source: Source, number: int) -> Draft:
     return Draft(
-        key=f"seed.earlier{number}",
+        key=f"{EARLIER_KEY}{number}",
         source=Source(source.language, source.text, {}, source.flags),
         author_kind=AuthorKind.SEED.value,
         title=f"Best of run {kernel.run_id}: {kernel.title or f'#{kernel.number}'}",

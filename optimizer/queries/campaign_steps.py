@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
+from optimizer.search.machinery.seeds import EARLIER_KEY
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def is_own(author_kind: str, key: str) -> bool:
 
     A seed that ships with the problem, its reference among them, is nobody's achievement.
     """
-    return author_kind != AuthorKind.SEED or key.startswith("seed.earlier")
+    return author_kind != AuthorKind.SEED or key.startswith(EARLIER_KEY)
 
 
 def _by_run(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal, TypeVar
@@ -166,9 +166,15 @@ class AttemptStrategy(FlowStrategy):
     def _reopen(self, history: History, number: int) -> Attempt | None:
         """Reconstruct an attempt from its first call, or return None when it was not opened yet.
 
-        An attempt of a replayed recording is opened on the node that it was recorded on.
+        An attempt of a replayed recording is opened on the node that it was recorded on. Raises Waiting until that node
+        and the others that its call saw are measured, because they may end in another order here.
         """
-        call = _opening(history.calls, number) or _opening(history.recorded, number)
+        asked, recorded = _opening(history.calls, number), _opening(history.recorded, number)
+        call = asked or recorded
+        if asked is None and recorded is not None:
+            seen = [recorded.context["node"], *recorded.context.get("window", [])]
+            if _is_to_come(history, seen):
+                raise Waiting
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
@@ -281,8 +287,19 @@ def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
 
 def being_written(history: History) -> int:
     """Count the attempts whose kernel is still to come."""
+    return len(_being_written(history))
+
+
+def _being_written(history: History) -> list[str]:
     failed = {key.partition(".")[0] for key, call in history.calls.items() if call.finished and call.answer is None}
-    return sum(key not in history.kernels_by_key and key not in failed for key, _ in _open_attempts(history))
+    written = failed | history.kernels_by_key.keys()
+    return [key for key, _ in _open_attempts(history) if key not in written]
+
+
+def _is_to_come(history: History, keys: Iterable[str]) -> bool:
+    """Return whether one of these kernels is being written or measured."""
+    written = {*_being_written(history)}
+    return any(key in written if (kernel := history.kernel(key)) is None else not kernel.finished for key in keys)
 
 
 def _chosen(chooser: str, tree: Tree, history: History, number: int) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -282,6 +283,27 @@ def test_a_replay_asks_what_was_recorded_though_fewer_evaluations_are_left() -> 
     spent = played(Scientist(), ScientistSettings(), budget=3, failing=1.0).history()
     repair = {"r1.w1.fix1": RecordedAsk("writer", {}, "KernelAnswer")}
     assert asked_by(Scientist(), replace(spent, recorded=repair)) == list(repair)
+
+
+def test_a_replayed_attempt_waits_for_the_kernels_that_its_recording_built_on() -> None:
+    run = played(Sampling(), SoloSettings(concurrency=2), budget=2)
+    history = replace(run.history(), evaluations_left=6)
+    first = next(kernel for kernel in run.kernels if kernel.key == "a1")
+    on_the_first = {"node": "a1", "window": ["seed.reference", "a1"]}
+    recorded = {
+        **{key: RecordedAsk("solo", call.context, "KernelAnswer") for key, call in run.calls.items()},
+        "a3.solo": RecordedAsk("solo", on_the_first, "KernelAnswer"),
+    }
+
+    def asks_with(*kernels: KernelView) -> list[tuple[str, Any]]:
+        others = [kernel for kernel in run.kernels if kernel.key != "a1"]
+        told = replace(history, kernels=(*others, *kernels), recorded=recorded)
+        return [(step.key, step.context.get("node")) for step in Sampling().decide(told) if isinstance(step, Ask)]
+
+    # In the recording the first attempt had ended before the third began; here the second is the quicker one.
+    assert asks_with() == [], "its kernel is being written"
+    assert asks_with(replace(first, finished=False, status=None, time_us=None)) == []
+    assert asks_with(first)[0] == ("a3.solo", "a1")
 
 
 def test_agents_that_never_answer_end_the_run_instead_of_asking_for_ever() -> None:

@@ -8,11 +8,27 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from optimizer.actions.record import do_import_record
 from optimizer.actions.run import do_clone_run
 from optimizer.agents.prompting import build_prompt
 from optimizer.calls.prepare import knowledge_of
+from optimizer.calls.record import record_of
+from optimizer.llm.recording import to_bytes
+from optimizer.loop.seeds import add_seeds
 from optimizer.loop.steps import source_of
-from optimizer.models import AuthorKind, Finding, LlmCall, Problem, Run, RunState, Target, Team, TeamRole, User
+from optimizer.models import (
+    AuthorKind,
+    Finding,
+    LlmCall,
+    Problem,
+    Record,
+    Run,
+    RunState,
+    Target,
+    Team,
+    TeamRole,
+    User,
+)
 from optimizer.queries.budgets import Budget
 from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.reports.facts import facts_of
@@ -66,6 +82,21 @@ def test_the_run_and_its_report_name_what_it_began_with(finished: Run) -> None:
     assert facts_of(second).warm_start == [named]
     assert "Warm start" in markdown_report(facts_of(second))
     assert "Warm start" not in markdown_report(facts_of(finished)).partition("## Settings")[0]
+
+
+def test_a_replay_begins_with_earlier_kernels_only_where_its_recording_did(finished: Run) -> None:
+    team, replayed = finished.team, {"default": {"provider": "replay", "record": "mine"}}
+    asker = make_run(team, strategy="sampling", title="asked")
+    call = LlmCall.objects.create(
+        run=asker, key="a1.solo", role="solo", state="answered", context={"node": "seed.reference"}
+    )
+    for node, takes_over in (("seed.reference", False), ("seed.earlier1", True)):
+        LlmCall.objects.filter(pk=call.pk).update(context={"node": node, "window": [node]})
+        Record.objects.all().delete()
+        do_import_record(make_user(team, TeamRole.OWNER), team, "mine", to_bytes(record_of(asker)))
+        replay = make_run(team, strategy="sampling", providers=replayed)
+        add_seeds(replay)
+        assert replay.kernels.filter(key__startswith="seed.earlier").exists() == takes_over
 
 
 def test_a_run_may_be_started_without(finished: Run) -> None:

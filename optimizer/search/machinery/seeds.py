@@ -8,6 +8,8 @@ from __future__ import annotations
 from optimizer.search.base import History, KernelView, fastest
 
 REFERENCE_KEY = "seed.reference"
+# With this begin the keys of kernels that a warm start takes over from earlier runs.
+EARLIER_KEY = "seed.earlier"
 
 
 def reference_seed(history: History) -> KernelView:
