@@ -104,7 +104,11 @@ class AttemptStrategy(FlowStrategy):
         if not reference_seed(flow.history).finished:
             return None
         failed_in_a_row = waiting = unwritten = 0
+        recorded = flow.history.recorded
         for number in count(1):
+            # What was not recorded has no answer, and asking for it would end the run before its last attempts.
+            if recorded and not (_opening(recorded, number) or _opening(flow.history.calls, number)):
+                return None if waiting else flow.finish("every attempt of the recording was made")
             # An attempt that was opened before the budget ran out is still replayed to its end.
             if not flow.can_spare(unwritten) and not _opening(flow.history.calls, number):
                 return None if waiting else flow.finish("every attempt of the budget was made")
@@ -114,7 +118,7 @@ class AttemptStrategy(FlowStrategy):
             except Waiting:
                 waiting += 1
                 # A replay opens what was recorded, whatever that costs.
-                unwritten += not (flow.history.recorded or flow.has_kernel(f"a{number}"))
+                unwritten += not (recorded or flow.has_kernel(f"a{number}"))
             # Enough attempts are under way; opening more would choose nodes without knowing their results.
             if waiting >= flow.history.settings.concurrency:
                 return None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from optimizer.agents.prompting import build_prompt
 from optimizer.search import tree
 from optimizer.search.attempts import SoloSettings
-from optimizer.search.base import Ask, Draft, History, KernelView, RecordedAsk, Strategy, StrategySettings
+from optimizer.search.base import Ask, Draft, Finish, History, KernelView, RecordedAsk, Strategy, StrategySettings
 from optimizer.search.baselines import Reflexion, ReflexionSettings, Sampling
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.bandit import Pull, choose_model
@@ -283,6 +283,18 @@ def test_a_replay_asks_what_was_recorded_though_fewer_evaluations_are_left() -> 
     spent = played(Scientist(), ScientistSettings(), budget=3, failing=1.0).history()
     repair = {"r1.w1.fix1": RecordedAsk("writer", {}, "KernelAnswer")}
     assert asked_by(Scientist(), replace(spent, recorded=repair)) == list(repair)
+
+
+def test_a_replay_opens_no_attempt_that_was_not_recorded() -> None:
+    run = played(Sampling(), SoloSettings(concurrency=3), budget=2)
+    recorded = {key: RecordedAsk("solo", call.context, "KernelAnswer") for key, call in run.calls.items()}
+    told = replace(run.history(), evaluations_left=6, recorded=recorded)
+    assert [step.reason for step in Sampling().decide(told) if isinstance(step, Finish)] == [
+        "every attempt of the recording was made"
+    ]
+    under_way = {**told.calls, "a2.solo": replace(told.calls["a2.solo"], finished=False, answer=None)}
+    without = tuple(kernel for kernel in told.kernels if kernel.key != "a2")
+    assert Sampling().decide(replace(told, calls=under_way, kernels=without)) == []
 
 
 def test_a_replayed_attempt_waits_for_the_kernels_that_its_recording_built_on() -> None:
