@@ -19,7 +19,9 @@ from optimizer.actions.record import do_import_record
 from optimizer.calls.prepare import knowledge_of
 from optimizer.calls.record import SHIPPED, Stripper, load_record, record_of, shipped
 from optimizer.calls.worker import answer
+from optimizer.llm.port import CompletionRequest, ProviderRefusedError
 from optimizer.llm.recording import RecordError, from_bytes, prompt_hash, to_bytes
+from optimizer.llm.replay import Replay
 from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall, Problem, Record, Run, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
@@ -144,6 +146,13 @@ def test_a_replay_ends_where_its_recording_ends(server: LlmServer) -> None:
     assert titles(again) == ["kernel 0"] and again.state_choice.is_terminal
     assert again.stop_reason == "every attempt of the recording was made"
     assert not LlmCall.objects.filter(run=again, state=CallState.FAILED).exists()
+
+
+def test_a_question_that_the_record_does_not_know_is_refused(server: LlmServer) -> None:
+    record = record_of(finished_run(server, kernels()))
+    asked = CompletionRequest(messages=[], key="a99.solo", role="solo")
+    with pytest.raises(ProviderRefusedError, match=r"no answer to a99\.solo"):
+        Replay(record).complete(asked, on_token=lambda text: None, cancelled=lambda: False)
 
 
 def test_nothing_private_leaves_with_a_record(server: LlmServer) -> None:
