@@ -355,12 +355,12 @@ def test_the_command_shows_no_timings_of_the_settling_before(team: Team) -> None
 
 
 def test_what_was_settled_in_between_does_not_change_who_goes_on(team: Team) -> None:
-    timed = NewConfiguration("timed", "tune", tuned("any").settings, {}, Budget(evaluations=50, device_minutes=1.0))
-    campaign = drive_campaign(make_campaign(team, configurations=[timed]))
+    timed = NewConfiguration("timed", "tune", tuned("any").settings, {}, Budget(evaluations=50, device_minutes=0.2))
+    campaign = drive_campaign(make_campaign(team, configurations=[timed], seeds=[0]))
     assert all(run.spent_evaluations < 50 for run in _runs(campaign))
     # Confirmations of the settling that take far less than those of a search would leave room for another evaluation.
     Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING).update(device_s=0.001, time_us=1.0)
-    do_continue_campaign(None, campaign, Budget(device_minutes=2.0))
+    do_continue_campaign(None, campaign, Budget(device_minutes=0.4))
     assert campaign.cells.filter(is_continuing=True).count() == campaign.cells.count()
 
 
