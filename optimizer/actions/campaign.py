@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -35,7 +34,7 @@ from optimizer.models import (
 from optimizer.models.campaign import CampaignTransitionError
 from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import MOST, Budget
+from optimizer.queries.budgets import Budget, limit_faults
 from optimizer.queries.suites import Subset, UnknownNameError, chosen
 from runners.job import Baseline, Objective
 
@@ -118,7 +117,7 @@ def check_start_campaign(user: User | None, new: NewCampaign) -> list[SuiteEntry
     ):
         if not is_sound:
             faults.setdefault(name, text)
-    faults |= limit_faults(new.limits)
+    faults |= limit_faults(asdict(new.limits), "limit_")
     if not faults:
         faults |= _run_faults(user, new, usable)
     if faults:
@@ -210,7 +209,7 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
 
 def do_change_limits(user: User | None, campaign: Campaign, limits: Limits, parallel_runs: int) -> Campaign:
     """Replace the limits of a campaign that has not ended. Raises ValidationError, CampaignTransitionError."""
-    faults = limit_faults(limits)
+    faults = limit_faults(asdict(limits), "limit_")
     if not 1 <= parallel_runs <= MAX_PARALLEL:
         faults["parallel_runs"] = f"1 to {MAX_PARALLEL} runs at once."
     if faults:
@@ -219,16 +218,22 @@ def do_change_limits(user: User | None, campaign: Campaign, limits: Limits, para
         locked = lock_campaign(campaign.pk)
         if locked.state_choice.is_terminal:
             raise CampaignTransitionError("this campaign has ended")
-        for kind, limit in asdict(limits).items():
-            setattr(locked, f"limit_{kind}", limit)
+        store_limits(locked, asdict(limits))
         locked.parallel_runs = parallel_runs
-        locked.save(update_fields=["parallel_runs", *(f"limit_{kind}" for kind in asdict(limits))])
-        figures = {kind: None if limit is None else float(limit) for kind, limit in asdict(limits).items()}
+        locked.save(update_fields=["parallel_runs"])
+        figures = {kind: None if limit is None else float(limit) for kind, limit in locked.limits.items()}
         log_action(
             AuditAction.CAMPAIGN_LIMITS, user, locked.team, subject=locked.title, campaign=locked.pk, limits=figures
         )
         enqueue_campaign(locked.pk)
     return locked
+
+
+def store_limits(locked: Campaign, limits: Mapping[str, Any]) -> None:
+    """Store limits of all runs together, by kind. Call under the campaign's lock."""
+    for kind, limit in limits.items():
+        setattr(locked, f"limit_{kind}", limit)
+    locked.save(update_fields=[f"limit_{kind}" for kind in limits])
 
 
 def lock_campaign(campaign_id: int) -> Campaign:
@@ -301,20 +306,6 @@ def _entries(new: NewCampaign, faults: dict[str, Any]) -> list[SuiteEntry]:
     for entry in found:
         unique.setdefault(entry.problem_version_id or entry.name, entry)
     return list(unique.values())
-
-
-def limit_faults(limits: Limits) -> dict[str, str]:
-    """Return the faults of the limits of all runs together."""
-    given = {kind: limit for kind, limit in asdict(limits).items() if limit is not None}
-    # NaN is not below anything and would never be reached.
-    faults = {
-        f"limit_{kind}": f"A limit must be above zero and at most {MOST[kind]:,}." for kind, limit in given.items()
-        if not (math.isfinite(limit) and 0 < limit <= MOST[kind])
-    }  # fmt: skip
-    # Zero dollars mean that only models which cost nothing may answer, as for a run.
-    if limits.usd == 0:
-        faults.pop("limit_usd", None)
-    return faults
 
 
 def _run_faults(user: User | None, new: NewCampaign, usable: Sequence[SuiteEntry]) -> dict[str, Any]:

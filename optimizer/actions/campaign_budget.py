@@ -3,41 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.actions.audit import log_action
 from optimizer.actions.campaign import (
-    Limits,
     active_cells,
     budget_from,
-    limit_faults,
     lock_campaign,
+    store_limits,
     stored_budget,
     waiting_cells,
 )
-from optimizer.actions.run import budget_faults, do_continue_run, do_raise_budget
+from optimizer.actions.run import do_continue_run, do_raise_budget
 from optimizer.enqueue import enqueue_campaign
 from optimizer.models import AuditAction, Campaign, CampaignCell, CampaignState, Run, RunState, User
-from optimizer.models.campaign import CampaignTransitionError
+from optimizer.models.campaign import LIMIT_KINDS, CampaignTransitionError
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import LABELS, Budget, budget_lines, budget_of
+from optimizer.queries.budgets import LABELS, Budget, budget_lines, budget_of, limit_faults
 from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
 from optimizer.runs.budget import ended_by_budget
 
-CONTINUABLE = (CampaignState.RUNNING, CampaignState.FINISHED)
+
+class Waiting(NamedTuple):
+    """Describe a cell that waits for a place. `left` is what its run may still spend, None where it has no limit."""
+
+    cell: int
+    order: int
+    configuration: int
+    left: dict[str, float | None]
 
 
 def may_continue(campaign: Campaign) -> bool:
     """Return whether the campaign's state allows it to be continued."""
     # One that was paused in its settling runs again with its timings planned, and settles next.
-    is_settling = campaign.state == CampaignState.RUNNING and campaign.settling_at is not None
-    return campaign.state in CONTINUABLE and not is_settling
+    is_searching = campaign.state == CampaignState.RUNNING and campaign.settling_at is None
+    return is_searching or campaign.state == CampaignState.FINISHED
 
 
 def do_continue_campaign(
@@ -45,14 +51,14 @@ def do_continue_campaign(
 ) -> Campaign:
     """Raise the budget of every run, and continue those that had used theirs up; then the campaign is settled again.
 
-    Each limit of `budget` that is given replaces the one of every configuration, and each of `limits` (by the names of
-    `Limits`, None is unlimited) the one of all runs together. Raises ValidationError for limits that are no larger or
+    Each limit of `budget` that is given replaces the one of every configuration, and each of `limits` (by kind,
+    None is unlimited) the one of all runs together. Raises ValidationError for limits that are no larger or
     leave no room, CampaignTransitionError for a campaign whose state forbids it or none of whose runs could go on.
     """
     with transaction.atomic():
         locked = lock_campaign(campaign.pk)
         if not may_continue(locked):
-            state = CampaignState.SETTLING if locked.state in CONTINUABLE else locked.state_choice
+            state = CampaignState.SETTLING if locked.state == CampaignState.RUNNING else locked.state_choice
             raise CampaignTransitionError(f"a campaign that is {state.label.lower()} cannot be continued")
         _set_limits(locked, limits or {})
         _raise_budgets(locked, budget)
@@ -61,12 +67,10 @@ def do_continue_campaign(
             raise CampaignTransitionError("no run of this campaign has used up its budget")
         _check_room(locked)
         if locked.state == CampaignState.FINISHED:
-            # From here on nothing counts until it is settled again.
-            locked.settling_at = None
-            locked.enter(CampaignState.RUNNING, "Continued with larger budgets.")
+            locked.reopen("Continued with larger budgets.")
         log_action(
             AuditAction.CAMPAIGN_CONTINUED, user, locked.team, subject=locked.title, campaign=locked.pk,
-            budget=_figures(asdict(budget)), limits=_figures(limits_of(locked)),
+            budget=_figures(asdict(budget)), limits=_figures(locked.limits),
         )  # fmt: skip
         enqueue_campaign(locked.pk)
     return locked
@@ -89,8 +93,10 @@ def do_continue_cell(cell: CampaignCell) -> bool:
         cell.why = f"It could not be continued: {' '.join(getattr(refusal, 'messages', [str(refusal)]))}"[:300]
     else:
         cell.is_behind, cell.steps, cell.why = False, [], ""
-        cell.stretches, cell.before_s = cell.stretches + 1, run.spent_device_s
-    cell.save(update_fields=["is_continuing", "is_closed", "is_behind", "stretches", "before_s", "steps", "why"])
+        cell.continuations, cell.before_s = cell.continuations + 1, run.spent_device_s
+    cell.save(
+        update_fields=["is_continuing", "is_closed", "is_behind", "continuations", "before_s", "steps", "why"]
+    )
     return not cell.is_closed
 
 
@@ -100,16 +106,25 @@ def larger(run: Run, stored: Mapping[str, Any]) -> Budget:
 
 
 def larger_of(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the larger limit of each kind. A run's own None is unlimited; a configuration's changes nothing."""
+    """Return the larger limit of each kind. None in `own` is unlimited and stays; None in `stored` changes nothing."""
     return {
         kind: limit if stored[kind] is None or limit is None else max(limit, stored[kind])
         for kind, limit in own.items()
     }
 
 
-def limits_of(campaign: Campaign) -> dict[str, Any]:
-    """Return the limits of all runs together, by kind."""
-    return {kind: getattr(campaign, f"limit_{kind}") for kind in asdict(Limits())}
+def waiting_in(campaign: Campaign) -> list[Waiting]:
+    """Return what waits for a place, in the campaign's order."""
+    spent = [f"run__spent_{kind}" for kind in ("usd", "tokens", "device_s")]
+    own = [f"run__budget_{kind}" for kind in LIMIT_KINDS]
+    columns = ("pk", "order", "configuration_id", "run_id", *spent, *own)
+    budgets = {one.pk: asdict(budget_from(one.budget)) for one in campaign.configurations.all()}
+    return [
+        Waiting(cell, order, configuration, _left(budgets[configuration], run is not None, figures))
+        for cell, order, configuration, run, *figures in waiting_cells(campaign)
+        .order_by("order")
+        .values_list(*columns)
+    ]
 
 
 def shown(limit: Any) -> str:
@@ -118,18 +133,15 @@ def shown(limit: Any) -> str:
 
 
 def _set_limits(locked: Campaign, limits: Mapping[str, Any]) -> None:
-    wanted = {**limits_of(locked), **limits}
-    if faults := limit_faults(Limits(**wanted)):
+    if faults := limit_faults(limits, "limit_"):
         raise ValidationError(faults)
-    for kind, limit in wanted.items():
-        setattr(locked, f"limit_{kind}", limit)
-    locked.save(update_fields=[f"limit_{kind}" for kind in wanted])
+    store_limits(locked, limits)
 
 
 def _raise_budgets(locked: Campaign, budget: Budget) -> None:
     """Raise the configurations' budgets. Raises ValidationError where one has no such limit or a larger one."""
-    if faults := budget_faults(budget):
-        raise ValidationError({kind.removeprefix("budget_"): text for kind, text in faults.items()})
+    if faults := limit_faults(asdict(budget), ""):
+        raise ValidationError(faults)
     given = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
     if not given:
         raise ValidationError("Give at least one larger limit for each run.")
@@ -181,7 +193,7 @@ def _let_wait(locked: Campaign) -> int:
 
 
 def _goes_on(run: Run, budget: Budget) -> bool:
-    """Return whether a budget has ended the run and nothing of the other one is used up."""
+    """Return whether a budget has ended the run and `budget` lets it go on."""
     if not ended_by_budget(run):
         return False
     for kind, limit in asdict(budget).items():
@@ -192,11 +204,11 @@ def _goes_on(run: Run, budget: Budget) -> bool:
 def _check_room(locked: Campaign) -> None:
     """Raise ValidationError unless the limits leave room for all that runs may still spend, those to come too."""
     spent = total(spent_by_configuration(locked))
-    cells = list(waiting_cells(locked).select_related("run", "configuration"))
-    for kind, limit in limits_of(locked).items():
+    waiting = waiting_in(locked)
+    for kind, limit in locked.limits.items():
         if limit is None:
             continue
-        needed = spent.of(kind) + reserved(locked, kind) + sum(_left(cell, kind) for cell in cells)
+        needed = spent.of(kind) + reserved(locked, kind) + sum(one.left[kind] or 0.0 for one in waiting)
         is_reached = limit > 0 and spent.of(kind) >= float(limit)
         if is_reached or needed > float(limit) * (1 + 1e-9):
             # Rounded up, so that whoever enters this figure has given enough.
@@ -208,18 +220,17 @@ def _check_room(locked: Campaign) -> None:
             raise ValidationError({f"limit_{kind}": text})
 
 
-def _left(cell: CampaignCell, kind: str) -> float:
-    stored = cell.configuration.budget
-    if cell.run is None:
-        return float(getattr(budget_from(stored), kind) or 0.0)
-    limit = getattr(larger(cell.run, stored), kind)
-    run = cell.run
-    used = {
-        "usd": float(run.spent_usd),
-        "tokens": float(run.spent_tokens),
-        "device_minutes": run.spent_device_s / 60,
-    }
-    return 0.0 if limit is None else max(float(limit) - used[kind], 0.0)
+def _left(budget: Mapping[str, Any], is_continued: bool, figures: Sequence[Any]) -> dict[str, float | None]:
+    """Return what a run may still spend, by kind, once it has that budget.
+
+    `figures` are what it has spent (dollars, tokens, seconds of the device), and its own limits by `LIMIT_KINDS`.
+    """
+    usd, tokens, device_s = (float(one or 0.0) for one in figures[:3])
+    used = {"usd": usd, "tokens": tokens, "device_minutes": device_s / 60}
+    limits = {kind: budget[kind] for kind in LIMIT_KINDS}
+    if is_continued:
+        limits = larger_of(limits, dict(zip(LIMIT_KINDS, figures[3:], strict=True)))
+    return {kind: None if limit is None else max(float(limit) - used[kind], 0.0) for kind, limit in limits.items()}
 
 
 def _figures(limits: Mapping[str, Any]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from optimizer.loop.advance import enter
 from optimizer.loop.seeds import add_seeds
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
-from optimizer.queries.budgets import MOST, Budget, budget_of
+from optimizer.queries.budgets import Budget, budget_of, limit_faults
 from optimizer.runs.ahead import do_cancel_ahead
 from optimizer.runs.budget import ended_by_budget, exhausted
 from optimizer.runs.languages import languages_for
@@ -294,15 +294,8 @@ def has_call_time(target: str) -> bool:
 
 
 def budget_faults(budget: Budget) -> dict[str, str]:
-    """Return the faults of the limits. Each must be above zero; dollars may be zero, which allows free models only."""
-    limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
-    faults = {
-        f"budget_{kind}": f"A limit must be above zero and at most {MOST[kind]:,}." for kind, limit in limits.items()
-        if not 0 < limit <= MOST[kind]
-    }  # fmt: skip
-    if budget.usd == 0:
-        faults.pop("budget_usd", None)
-    return faults
+    """Return the faults of a run's limits, by field."""
+    return limit_faults(asdict(budget), "budget_")
 
 
 def _settings_faults(new: NewRun) -> dict[str, list[str]]:

@@ -237,8 +237,6 @@ def _steered(request: HttpRequest, campaign_id: int, act: Any) -> Any:
 
 def _out(row: Campaign) -> dict[str, Any]:
     spent = total(spent_by_configuration(row))
-    kinds = ("usd", "tokens", "device_minutes")
-    limits = {kind: getattr(row, f"limit_{kind}") for kind in kinds}
     plain = ("title", "state", "stop_reason", "baselines", "parallel_runs", "created_at", "finished_at")
     return {name: getattr(row, name) for name in plain} | {
         "id": row.pk,
@@ -247,8 +245,8 @@ def _out(row: Campaign) -> dict[str, Any]:
         "suite_number": row.suite.number,
         "target": row.target.key,
         "configurations": list(row.configurations.values_list("name", flat=True)),
-        "limits": {kind: None if limit is None else float(limit) for kind, limit in limits.items()},
-        "spent": {kind: spent.of(kind) for kind in (*kinds, "evaluations")},
+        "limits": {kind: None if limit is None else float(limit) for kind, limit in row.limits.items()},
+        "spent": {kind: spent.of(kind) for kind in (*row.limits, "evaluations")},
         "runs": spent.cells,
         "runs_ended": spent.closed,
         "runs_skipped": spent.skipped,

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -67,11 +67,10 @@ def do_ask_again(call: LlmCall) -> LlmCall:
 
 def do_ask_cancelled_again(run: Run) -> None:
     """Ask again what was cancelled when the run ended, so that it goes on with it. Call under the run's lock."""
-    newest = LlmCall.objects.filter(run=run).order_by("key", "-attempt").distinct("key")
-    for call in newest:
-        if call.state == CallState.CANCELLED:
-            call.run = run
-            do_ask_again(call)
+    newer = LlmCall.objects.filter(run=run, key=OuterRef("key"), attempt__gt=OuterRef("attempt"))
+    for call in LlmCall.objects.filter(~Exists(newer), run=run, state=CallState.CANCELLED).order_by("pk"):
+        call.run = run
+        do_ask_again(call)
 
 
 def do_claim_call(call_id: int, worker: str, lease: dt.timedelta = LEASE) -> LlmCall | None:

@@ -136,8 +136,7 @@ def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
 
     Where the price is unknown the limit could not be enforced, and under a limit of zero only free models are asked.
     """
-    limit = _limit_usd(call.run)
-    if row is None or limit is None:
+    if row is None or (limit := _limit_usd(call.run)) is None:
         return None
     model = call.model or row.default_model
     price = price_of(model, row.base_url, row.prices)

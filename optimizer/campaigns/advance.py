@@ -54,7 +54,6 @@ def _end(campaign: Campaign, state: CampaignState) -> None:
         text = f"Campaign {campaign.title} has ended: {state.label.lower()}"
         page = reverse("campaign_page", args=[campaign.pk])
         # A campaign that is continued ends again.
-        ended = campaign.finished_at or timezone.now()
-        key = f"campaign-{campaign.pk}-{ended:%Y%m%d%H%M%S}"
+        key = f"campaign-{campaign.pk}-{campaign.finished_at:%Y%m%d%H%M%S}"
         new = NewNotification(NotificationKind.CAMPAIGN, key, text, page)
         do_notify([campaign.created_by], new)

@@ -17,6 +17,7 @@ from optimizer.models import (
     EvaluationStatus,
     Kernel,
     LlmCall,
+    Run,
     RunState,
 )
 from optimizer.models.run import RunTransitionError
@@ -85,13 +86,12 @@ def _skip_if_too_large(campaign: Campaign, cell: CampaignCell) -> None:
 
 def _halt_if_unanswered(configuration: CampaignConfiguration) -> None:
     """Halt a configuration whose model answers nobody, so that the rest of the campaign goes on without it."""
-    closed = configuration.cells.filter(is_closed=True).exclude(run=None).select_related("run")
-    closed = closed.order_by("-run__finished_at", "-order")
-    newest = [cell.run_id for cell in closed[:HALT_AFTER]]
+    runs = Run.objects.filter(campaign_cell__configuration=configuration, campaign_cell__is_closed=True)
+    newest = list(runs.order_by("-finished_at", "-campaign_cell__order")[:HALT_AFTER])
     if configuration.halted_why or len(newest) < HALT_AFTER:
         return
     # A run that its budget has ended leaves questions unanswered without any fault of the model.
-    if any(cell.run is not None and cell.run.ended_by_budget for cell in closed[:HALT_AFTER]):
+    if any(run.ended_by_budget for run in newest):
         return
     # What a run did before it was continued says nothing about the model now.
     now = Q(run__reopened_at=None) | Q(created_at__gte=F("run__reopened_at"))

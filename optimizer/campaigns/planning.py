@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-KINDS = ("usd", "tokens", "device_minutes")
 # Job priorities of runs begin here; confirmations, which end a run, go first (-10).
 FIRST_PRIORITY = 0
 # Room for rounding when amounts of money and minutes are added up.
@@ -56,7 +55,7 @@ class Account:
             left = limit - self.spent.get(kind, 0.0) - self.reserved.get(kind, 0.0)
             need = budget.get(kind)
             # Without a budget of its own a run may use what is left; it is stopped when the limit is reached. Under a
-            # limit of zero dollars free models are asked alone.
+            # limit of zero dollars, only free models are asked.
             if (left <= EPSILON and limit > 0) if need is None else need > left + EPSILON:
                 return kind
         return None

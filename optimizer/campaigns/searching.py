@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from optimizer.actions.campaign import active_cells, budget_from, is_active, new_run_of, waiting_cells, words_of
-from optimizer.actions.campaign_budget import do_continue_cell, larger_of
+from optimizer.actions.campaign import active_cells, is_active, new_run_of, waiting_cells, words_of
+from optimizer.actions.campaign_budget import do_continue_cell, waiting_in
 from optimizer.actions.notification import do_follow
 from optimizer.actions.run import do_start_run, do_stop_run
 from optimizer.campaigns import planning
@@ -20,10 +17,6 @@ from optimizer.models import Campaign, CampaignCell, Run
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import LABELS
 from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
-
-# What a run that waits to be continued has spent, and its own limits; empty for one that was not started.
-_SPENT = ("run__spent_usd", "run__spent_tokens", "run__spent_device_s")
-_OWN = ("run__budget_usd", "run__budget_tokens", "run__budget_device_minutes")
 
 
 def search(campaign: Campaign) -> bool:
@@ -42,11 +35,10 @@ def search(campaign: Campaign) -> bool:
 def account_of(campaign: Campaign) -> planning.Account:
     """Return the campaign's spending, reservations and limits."""
     spent = total(spent_by_configuration(campaign))
-    limits = {kind: getattr(campaign, f"limit_{kind}") for kind in planning.KINDS}
     return planning.Account(
-        spent={kind: spent.of(kind) for kind in planning.KINDS},
-        reserved={kind: reserved(campaign, kind) for kind, limit in limits.items() if limit is not None},
-        limits={kind: None if limit is None else float(limit) for kind, limit in limits.items()},
+        spent={kind: spent.of(kind) for kind in campaign.limits},
+        reserved={kind: reserved(campaign, kind) for kind, limit in campaign.limits.items() if limit is not None},
+        limits={kind: None if limit is None else float(limit) for kind, limit in campaign.limits.items()},
     )
 
 
@@ -66,26 +58,9 @@ def _choice(campaign: Campaign, account: planning.Account) -> planning.Choice:
     free = campaign.parallel_runs - sum(one.active for one in spent.values())
     if free <= 0:
         return planning.Choice(())
-    columns = ("pk", "order", "configuration_id", "run_id", *_SPENT, *_OWN)
-    rows = waiting_cells(campaign).order_by("order").values_list(*columns)
-    budgets = {one.pk: asdict(budget_from(one.budget)) for one in campaign.configurations.all()}
-    waiting = [
-        planning.Candidate(pk, order, configuration, _left(budgets[configuration], run is not None, figures))
-        for pk, order, configuration, run, *figures in rows
-    ]
-    uses = {pk: planning.Use(one.device_s, one.active, one.stretches_s, one.stretches) for pk, one in spent.items()}
+    waiting = [planning.Candidate(*one) for one in waiting_in(campaign)]
+    uses = {pk: planning.Use(one.device_s, one.active, one.ended_s, one.ended) for pk, one in spent.items()}
     return planning.choose(waiting, uses, free, account)
-
-
-def _left(budget: Mapping[str, Any], is_continued: bool, figures: Sequence[Any]) -> dict[str, float | None]:
-    """Return what a run may still spend, by kind, once it has that budget; `figures` are `_SPENT` and `_OWN`."""
-    spent, own = figures[:3], figures[3:]
-    usd, tokens, device_s = (float(one or 0.0) for one in spent)
-    used = {"usd": usd, "tokens": tokens, "device_minutes": device_s / 60}
-    limits = {kind: budget[kind] for kind in planning.KINDS}
-    if is_continued:
-        limits = larger_of(limits, dict(zip(planning.KINDS, own, strict=True)))
-    return {kind: None if limit is None else max(float(limit) - used[kind], 0.0) for kind, limit in limits.items()}
 
 
 def _cells(keys: tuple[int, ...]) -> list[CampaignCell]:

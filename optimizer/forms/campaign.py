@@ -13,10 +13,10 @@ from optimizer.actions.campaign import (
     MAX_CONFIGURATIONS,
     MAX_PARALLEL,
     MAX_SEEDS,
-    Limits,
     NewCampaign,
     NewConfiguration,
 )
+from optimizer.forms.campaign_limits import TotalLimitsForm
 from optimizer.forms.start_run import teams_to_start_in
 from optimizer.models import ObjectiveChoice, Suite, Target, Team, User
 from optimizer.queries.budgets import Budget
@@ -30,7 +30,7 @@ from runners.job import Baseline
 GIB = 1 << 30
 
 
-class CampaignForm(forms.Form):
+class CampaignForm(TotalLimitsForm):
     """Enter suite, target, seeds, baselines and limits. `user` determines the offered teams."""
 
     title = forms.CharField(max_length=120, required=False, help_text="Optional")
@@ -59,9 +59,6 @@ class CampaignForm(forms.Form):
     )
     seeds = forms.CharField(initial="0, 1, 2", max_length=2000, help_text="One run per seed, for example 0-4.")
     parallel_runs = forms.IntegerField(initial=1, min_value=1, max_value=MAX_PARALLEL, label="Parallel runs")
-    limit_usd = forms.DecimalField(required=False, min_value=0, max_digits=10, decimal_places=4, label="US dollars")
-    limit_tokens = forms.IntegerField(required=False, min_value=1, label="Tokens")
-    limit_device_minutes = forms.FloatField(required=False, min_value=0, label="Device minutes")
     order_seed = forms.IntegerField(initial=0, min_value=0, label="Order seed")
     is_private = forms.BooleanField(required=False, label="Private: visible to you and the team's owners")
 
@@ -101,7 +98,7 @@ class CampaignForm(forms.Form):
             baselines=values["baselines"],
             objective=values["objective"],
             dispatcher=values["dispatcher"],
-            limits=Limits(values["limit_usd"], values["limit_tokens"], values["limit_device_minutes"]),
+            limits=self.limits,
             parallel_runs=values["parallel_runs"],
             order_seed=values["order_seed"],
             title=values["title"],

@@ -10,6 +10,7 @@ from django import forms
 from optimizer.actions.campaign import MAX_PARALLEL, Limits, budget_from
 from optimizer.actions.campaign_budget import shown
 from optimizer.models import Campaign
+from optimizer.models.campaign import LIMIT_KINDS
 from optimizer.queries.budgets import MOST, Budget
 
 
@@ -25,7 +26,7 @@ class TotalLimitsForm(forms.Form):
     @property
     def limits(self) -> Limits:
         """Return the entered limits."""
-        return Limits(**{kind: self.cleaned_data[f"limit_{kind}"] for kind in asdict(Limits())})
+        return Limits(**{kind: self.cleaned_data[f"limit_{kind}"] for kind in LIMIT_KINDS})
 
 
 class LimitsForm(TotalLimitsForm):
@@ -46,9 +47,7 @@ class LargerBudgetForm(TotalLimitsForm):
     )
 
     def __init__(self, campaign: Campaign, data: Any = None) -> None:
-        super().__init__(
-            data, initial={f"limit_{kind}": getattr(campaign, f"limit_{kind}") for kind in asdict(Limits())}
-        )
+        super().__init__(data, initial={f"limit_{kind}": limit for kind, limit in campaign.limits.items()})
         for field in self.all_runs:
             # What the page showed, so that a limit which somebody else has changed meanwhile is left alone.
             field.field.show_hidden_initial = True
@@ -68,7 +67,7 @@ class LargerBudgetForm(TotalLimitsForm):
     @property
     def all_runs(self) -> list[forms.BoundField]:
         """Return the fields of the limits of all runs together."""
-        return [self[f"limit_{kind}"] for kind in asdict(Limits())]
+        return [self[f"limit_{kind}"] for kind in LIMIT_KINDS]
 
     @property
     def budget(self) -> Budget:

@@ -51,8 +51,8 @@ def add_seeds(run: Run) -> None:
 def _may_take_over(run: Run) -> bool:
     """Return whether the run may begin with kernels of earlier runs.
 
-    A replay does so only where its recording did. Otherwise what it is about to find may be among them, and be a
-    duplicate.
+    A replay does so only where its recording did. Otherwise the kernels that it repeats could be among its seeds, and
+    count as duplicates.
     """
     asks = recorded_in(run).asks.values()
     return not asks or any(EARLIER_KEY in json.dumps(ask.context) for ask in asks)

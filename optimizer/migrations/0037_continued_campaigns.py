@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='campaigncell',
-            name='stretches',
+            name='continuations',
             field=models.PositiveSmallIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(

@@ -6,7 +6,7 @@ creates it, so that a crash neither loses nor doubles one.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -57,6 +57,8 @@ _TONES = {
     CampaignState.FINISHED: "good",
     CampaignState.STOPPED: "muted",
 }
+# What all runs of a campaign together may be limited in.
+LIMIT_KINDS = ("usd", "tokens", "device_minutes")
 # The states in which the step has something to do.
 LIVE_STATES = (CampaignState.RUNNING, CampaignState.SETTLING, CampaignState.STOPPING)
 
@@ -130,12 +132,29 @@ class Campaign(models.Model):
         """Return the state as an enumeration member, with its label, tone and terminality."""
         return CampaignState(self.state)
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Return the limits of all runs together, by kind; None is unlimited."""
+        return {kind: getattr(self, f"limit_{kind}") for kind in LIMIT_KINDS}
+
     def enter(self, state: CampaignState, reason: str = "") -> None:
         """Change the state and save. Raises CampaignTransitionError."""
         if self.state not in _BEFORE[state]:
             raise CampaignTransitionError(
                 f"a campaign that is {self.state_choice.label.lower()} cannot become {state.label.lower()}"
             )
+        self._change(state, reason)
+
+    def reopen(self, reason: str) -> None:
+        """Change a finished campaign back to running. Nothing counts until it is settled again."""
+        if self.state != CampaignState.FINISHED:
+            raise CampaignTransitionError(
+                f"a campaign that is {self.state_choice.label.lower()} cannot be reopened"
+            )
+        self.settling_at = None
+        self._change(CampaignState.RUNNING, reason)
+
+    def _change(self, state: CampaignState, reason: str) -> None:
         now = timezone.now()
         self.settling_at = self.settling_at or (now if state == CampaignState.SETTLING else None)
         self.finished_at = now if state.is_terminal else None
@@ -145,7 +164,7 @@ class Campaign(models.Model):
 
 # From which states each state can be entered.
 _BEFORE: dict[CampaignState, frozenset[CampaignState]] = {
-    CampaignState.RUNNING: frozenset({CampaignState.PAUSED, CampaignState.FINISHED}),
+    CampaignState.RUNNING: frozenset({CampaignState.PAUSED}),
     CampaignState.PAUSED: frozenset({CampaignState.RUNNING, CampaignState.SETTLING}),
     CampaignState.SETTLING: frozenset({CampaignState.RUNNING}),
     CampaignState.STOPPING: frozenset({CampaignState.RUNNING, CampaignState.SETTLING, CampaignState.PAUSED}),
@@ -187,7 +206,7 @@ class CampaignCell(models.Model):
     A cell waits until it has a run or is skipped with a reason. `why` says why it was skipped, or why its run gave no
     result. `is_held` marks a run that the campaign itself has paused, and `is_continuing` one that has used up its
     budget and waits for a place to go on with its configuration's larger one. `is_behind` marks one that could not go
-    on, so that it had less than the others and does not count. `stretches` is how often its run was continued, and
+    on, so that it had less than the others and does not count. `continuations` is how often its run was continued, and
     `before_s` the device time in seconds that it had used by then. `steps` are the points at which the run's best
     kernel improved, stored when the run has ended (see `optimizer.queries.campaign_steps`).
     """
@@ -203,7 +222,7 @@ class CampaignCell(models.Model):
     is_held = models.BooleanField(default=False)
     is_continuing = models.BooleanField(default=False, db_default=False)
     is_behind = models.BooleanField(default=False, db_default=False)
-    stretches = models.PositiveSmallIntegerField(default=0, db_default=0)
+    continuations = models.PositiveSmallIntegerField(default=0, db_default=0)
     before_s = models.FloatField(default=0.0, db_default=0.0)
     is_closed = models.BooleanField(default=False)
     why = models.CharField(max_length=300, blank=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from typing import Any
 
 from optimizer.models import Run
 
@@ -18,6 +20,22 @@ LABELS = {
 
 # The largest limit of each kind. What is larger does not fit the database or cannot be multiplied any more.
 MOST = {"evaluations": 2**31 - 1, "minutes": 10**9, "usd": 999_999, "tokens": 2**63 - 1, "device_minutes": 10**9}
+
+
+def limit_faults(limits: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """Return the faults of limits by kind, under the names of their fields.
+
+    A limit must be above zero; dollars may be zero, which allows free models only.
+    """
+    return {
+        f"{prefix}{kind}": f"A limit must be above zero and at most {MOST[kind]:,}." for kind, limit in limits.items()
+        if limit is not None and not _is_sound(kind, limit)
+    }  # fmt: skip
+
+
+def _is_sound(kind: str, limit: Any) -> bool:
+    # NaN equals nothing. It is not below anything either, and as a limit it would never be reached.
+    return limit == limit and (0 < limit <= MOST[kind] or (kind == "usd" and limit == 0))
 
 
 @dataclass(frozen=True)

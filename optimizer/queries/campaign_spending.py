@@ -14,19 +14,19 @@ from optimizer.models import Campaign, CampaignCell, Evaluation, EvaluationPurpo
 class Spent:
     """Hold the spending of some runs.
 
-    `active` counts those that take a place. A stretch of a run lasts until its budget is used up, and one that is
-    continued begins another: `stretches` have ended, in which `stretches_s` of the device time were used.
+    `active` counts those that take a place. `ended` counts how often a run has come to an end, which one that is
+    continued does several times, and `ended_s` is the device time that was used until then.
     """
 
     usd: float = 0.0
     tokens: float = 0.0
     device_s: float = 0.0
-    stretches_s: float = 0.0
+    ended_s: float = 0.0
     evaluations: int = 0
     active: int = 0
     cells: int = 0
     closed: int = 0
-    stretches: int = 0
+    ended: int = 0
     skipped: int = 0
 
     def plus(self, other: Spent) -> Spent:
@@ -46,18 +46,18 @@ class Spent:
 def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
     """Return the spending of each configuration by its id, with one query. Settling is not part of it."""
     under_way = Q(run__isnull=False, is_closed=False, is_continuing=False)
-    ended = Q(is_closed=True) | Q(is_continuing=True)
+    at_an_end = Q(is_closed=True) | Q(is_continuing=True)
     rows = campaign.cells.order_by().values("configuration").annotate(
         usd=Coalesce(Cast(Sum("run__spent_usd"), FloatField()), 0.0),
         tokens=Coalesce(Cast(Sum("run__spent_tokens"), FloatField()), 0.0),
         device_s=Coalesce(Sum("run__spent_device_s"), 0.0),
-        stretches_s=Coalesce(Sum("run__spent_device_s", filter=ended), 0.0)
+        ended_s=Coalesce(Sum("run__spent_device_s", filter=at_an_end), 0.0)
         + Coalesce(Sum("before_s", filter=under_way), 0.0),
         evaluations=Coalesce(Sum("run__spent_evaluations"), 0),
         active=Count("pk", filter=under_way & ~Q(run__state="paused")),
         cells=Count("pk"),
         closed=Count("pk", filter=Q(is_closed=True)),
-        stretches=Count("pk", filter=ended) + Coalesce(Sum("stretches"), 0),
+        ended=Count("pk", filter=at_an_end) + Coalesce(Sum("continuations"), 0),
         skipped=Count("pk", filter=Q(is_skipped=True)),
     )  # fmt: skip
     return {row[0]: Spent(*row[1:]) for row in rows.values_list("configuration", *Spent.__dataclass_fields__)}

@@ -93,10 +93,7 @@ def head(campaign: Campaign, overview: Overview) -> dict[str, Any]:
         "unusable": campaign.unusable,
         "seeds": overview.seeds,
         "order_seed": campaign.order_seed,
-        "limits": {
-            kind: None if (limit := getattr(campaign, f"limit_{kind}")) is None else float(limit)
-            for kind in ("usd", "tokens", "device_minutes")
-        },
+        "limits": {kind: None if limit is None else float(limit) for kind, limit in campaign.limits.items()},
         "configurations": [
             {
                 "name": one.name,
@@ -178,7 +175,7 @@ def band_table(bands: Mapping[str, Band]) -> Table:
 def spending_table(campaign: Campaign, configurations: Sequence[CampaignConfiguration]) -> Table:
     """Return the budget of each run and what all runs spent by configuration, then together, then the settling."""
     spent = spent_by_configuration(campaign)
-    limits = _limits({kind: getattr(campaign, f"limit_{kind}") for kind in ("usd", "tokens", "device_minutes")})
+    limits = _limits(campaign.limits)
     nothing = Spent()
     rows = [
         (one.name, _limits(one.budget) or "none", *_spending(spent.get(one.pk, nothing))) for one in configurations

@@ -172,7 +172,6 @@ def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
     baseline = _baseline(request, campaign)
     overview = overview_of(campaign, baseline)
     whole = total(spent)
-    limits = {kind: getattr(campaign, f"limit_{kind}") for kind in ("usd", "tokens", "device_minutes")}
     return {
         "campaign": campaign,
         "results": overview,
@@ -182,7 +181,7 @@ def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
         "costs": overview.costs,
         "spent": [(one, spent.get(one.pk)) for one in overview.configurations],
         "total": whole,
-        "limits": [(kind, whole.of(kind), limit) for kind, limit in limits.items() if limit is not None],
+        "limits": [(kind, whole.of(kind), limit) for kind, limit in campaign.limits.items() if limit is not None],
         "settling_s": settling_device_s(campaign),
         "unresolved": overview.unresolved,
         "unresolved_count": overview.unresolved_count,

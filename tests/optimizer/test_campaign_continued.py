@@ -275,6 +275,12 @@ def test_a_campaign_that_was_paused_in_its_settling_is_not_continued_before_its_
         do_continue_campaign(member, campaign, MORE)
 
 
+def test_a_finished_campaign_is_continued_and_not_resumed(team: Team, member: User) -> None:
+    campaign = make_finished_campaign(team)
+    with pytest.raises(CampaignTransitionError, match="finished cannot become running"):
+        do_resume_campaign(member, campaign)
+
+
 def test_runs_of_a_halted_configuration_do_not_go_on(team: Team) -> None:
     campaign = make_finished_campaign(team)
     campaign.configurations.filter(name="more").update(halted_why="Its model did not answer.")

@@ -38,6 +38,7 @@ from optimizer.models import (
     Team,
     User,
 )
+from optimizer.models.campaign import LIMIT_KINDS
 from optimizer.models.runner import LOST_AFTER
 from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_results import results_of
@@ -321,7 +322,7 @@ def test_shares_are_within_five_per_cent_over_many_runs(places: int) -> None:
     used_s, running = dict.fromkeys(mean_s, 0.0), dict[int, list[float]]()
     spent_s: dict[int, float] = defaultdict(float)
     ended, ended_s = Counter[int](), dict.fromkeys(mean_s, 0.0)
-    account = planning.Account({}, {}, dict.fromkeys(planning.KINDS))
+    account = planning.Account({}, {}, dict.fromkeys(LIMIT_KINDS))
     while sum(used_s.values()) < 20_000:
         active = Counter(1 + cell % 3 for cell in running)
         uses = {one: planning.Use(used_s[one], active[one], ended_s[one], ended[one]) for one in mean_s}

@@ -28,7 +28,7 @@ from optimizer.forms.bodies import Body, ConfigurationIn, TotalLimits
 from optimizer.forms.bodies import Limits as RunLimits
 from optimizer.forms.campaign import parse_seeds, providers_of
 from optimizer.models import Campaign, CampaignState, Evaluation, RetimeRound, RetimeVerdict, Suite, Target, Team
-from optimizer.models.campaign import CampaignTransitionError
+from optimizer.models.campaign import LIMIT_KINDS, CampaignTransitionError
 from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
 from optimizer.queries.budgets import Budget
 from optimizer.queries.campaign_results import results_of
@@ -44,7 +44,6 @@ Checked = TypeVar("Checked", bound=Body)
 
 POLL_S = 1.0
 GIB = 1 << 30
-TOTAL_KINDS = ("usd", "tokens", "device_minutes")
 # Exit codes of `retime`, for CI: a kernel has become slower or wrong; something could not be measured or was refused;
 # nothing is released, so that whoever expects releases can tell a wrong team or target from success.
 ALARM, INCOMPLETE, UNWATCHED = 1, 2, 3
@@ -165,7 +164,7 @@ class Command(BaseCommand):
 
     def _continue(self, options: dict[str, Any]) -> None:
         campaign = _campaign(options)
-        given = asdict(_all_runs({kind: options[kind] for kind in TOTAL_KINDS}))
+        given = asdict(_all_runs(options))
         limits = {kind: limit for kind, limit in given.items() if limit is not None}
         do_continue_campaign(None, campaign, _each_run(options), limits)
         waiting = campaign.cells.filter(is_continuing=True).count()
@@ -296,7 +295,7 @@ def _new(options: dict[str, Any]) -> NewCampaign:
         baselines=options["baseline"] or [Baseline.EAGER.value],
         objective=options["objective"],
         dispatcher=options["dispatcher"],
-        limits=_all_runs({kind: options[kind] for kind in TOTAL_KINDS}),
+        limits=_all_runs(options),
         parallel_runs=options["parallel"],
         order_seed=options["order_seed"],
         title=options["title"],
@@ -352,8 +351,8 @@ def _each_run(options: dict[str, Any]) -> Budget:
     return _checked(RunLimits, limits, "budget of each run").budget()
 
 
-def _all_runs(limits: dict[str, Any]) -> Limits:
-    return _checked(TotalLimits, limits, "limit of all runs").limits()
+def _all_runs(options: dict[str, Any]) -> Limits:
+    return _checked(TotalLimits, {kind: options[kind] for kind in LIMIT_KINDS}, "limit of all runs").limits()
 
 
 def _checked(kind: type[Checked], given: Any, what: str) -> Checked:
