@@ -18,6 +18,8 @@ from optimizer.agents.line_search import common_prefixes
 
 # A change may need a second place, such as an include or a helper. More places are more than one instruction.
 MOST_BLOCKS = 4
+# Lines of up to so many characters, such as a closing brace, occur everywhere and prove no copying.
+SHORT_LINE = 8
 BEGIN, END = "<<<IMPROVE BEGIN>>>", "<<<IMPROVE END>>>"
 _BEGIN = re.compile(r"<{2,3}\s*IMPROVE\s+BEGINS?\s*>{2,3}", re.IGNORECASE)
 _END = re.compile(r"<{2,3}\s*IMPROVE\s+ENDS?\s*>{2,3}", re.IGNORECASE)
@@ -66,6 +68,39 @@ class Anchored:
         """Return the lines outside the marked blocks."""
         marked = {number for start, end in self.spans for number in range(start, end)}
         return [line for number, line in enumerate(self.lines) if number not in marked]
+
+    def contents_in(self, file: str) -> list[str] | None:
+        """Return the content of every marked block in a complete file, or None where it is no such file.
+
+        A file counts if it has all unmarked lines of the source in their order, first and last ones included. Trailing
+        spaces and blank lines at its end are not compared. Where a block's content repeats the lines behind the
+        block, it ends before their first occurrence, which does not change the file.
+        """
+        kept = self._around()
+        if not self.spans or not any(len(line.strip()) > SHORT_LINE for part in kept for line in part):
+            return None
+        own = without_anchors(file).rstrip().split("\n")
+        lines = [line.rstrip() for line in own]
+        while kept[-1] and not kept[-1][-1]:
+            kept[-1].pop()
+        first, *between, last = kept
+        end = len(lines) - len(last)
+        if end < len(first) or lines[: len(first)] != first or lines[end:] != last:
+            return None
+        found, at = [], len(first)
+        for part in between:
+            here = next((n for n in range(at, end - len(part) + 1) if lines[n : n + len(part)] == part), None)
+            if here is None:
+                return None
+            found.append("\n".join(own[at:here]))
+            at = here + len(part)
+        return [*found, "\n".join(own[at:end])]
+
+    def _around(self) -> list[list[str]]:
+        """Return the unmarked lines before, between and behind the blocks, without trailing spaces."""
+        edges = [0, *(edge for span in self.spans for edge in span), len(self.lines)]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return [[line.rstrip() for line in self.lines[start:end]] for start, end in pairs]
 
     def text(self, language: str) -> str:
         """Return the source with anchors, and the advice as comments of the language."""

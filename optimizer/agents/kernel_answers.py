@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field
 
-from optimizer.agents.anchors import Anchored, read_anchored, without_anchors
+from optimizer.agents.anchors import SHORT_LINE, Anchored, read_anchored, without_anchors
 from optimizer.agents.answer_base import Basis, TextAnswer, register
 from optimizer.agents.code_blocks import (
     AnswerError,
@@ -24,8 +24,6 @@ from runners.job import Language
 
 MAX_REPORT_CHARACTERS = 20_000
 MAX_SOURCE_BYTES = 512 * 1024
-# Lines of up to so many characters, such as a closing brace, occur everywhere and prove no copying.
-SHORT_LINE = 8
 # A label stands on one line: with line ends in its repetitions, blank lines would cost quadratic time.
 _LABEL = re.compile(r"^[#* \t]*(TITLE|REPORT|RUBRIC)[* \t]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
 
@@ -75,8 +73,8 @@ class KernelAnswer(TextAnswer):
 class BlockAnswer(KernelAnswer):
     """Hold a kernel of which the coder wrote only the marked blocks. The rest is copied from the source.
 
-    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them. The basis
-    is the anchored source.
+    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them. A complete
+    file is taken too if it changes no other line. The basis is the anchored source.
     """
 
     @classmethod
@@ -93,6 +91,8 @@ class BlockAnswer(KernelAnswer):
 def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
     """Return the new content of every marked block, and the text around the code. Raises AnswerError."""
     blocks, prose = split_blocks(text)
+    if len(blocks) == 1 and (contents := anchored.contents_in(blocks[0].text)) is not None:
+        return contents, prose
     wanted = len(anchored.spans)
     if len(blocks) != wanted:
         fault = Fault.SEVERAL_BLOCKS if len(blocks) > wanted else Fault.NO_CODE
@@ -104,7 +104,8 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
         repeated = {line.strip() for line in block.text.splitlines()} & outside
         if len(repeated) > max(3, len(outside) / 2):
             raise AnswerError(
-                Fault.WRONG_SHAPE, "The answer repeats the file. Send the new content of the marked blocks alone."
+                Fault.WRONG_SHAPE,
+                "The answer repeats the file with other changes. Send the new content of the marked blocks alone.",
             )
     return [block.text for block in blocks], prose
 

@@ -55,7 +55,8 @@ class BlockArguments(KernelArguments):
     source: str = Field(
         "",
         max_length=MAX_SOURCE_CHARACTERS,
-        description="The new content of the marked block. Without any content, the kernel of your last call is taken.",
+        description="The new content of the marked block, or the complete file with no other line changed. Without any "
+        "content, the kernel of your last call is taken.",
     )
     blocks: list[str] = Field(
         default=[],
@@ -63,7 +64,10 @@ class BlockArguments(KernelArguments):
         description="With several marked blocks, the new content of each, in their order.",
     )
     edits: str = Field(
-        "", max_length=MAX_SOURCE_CHARACTERS, description="SEARCH/REPLACE blocks inside the marked blocks instead."
+        "",
+        max_length=MAX_SOURCE_CHARACTERS,
+        description="SEARCH/REPLACE blocks inside the marked blocks instead. They change the kernel of your last call, "
+        "or before that the source with the marks.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from optimizer.agents.anchors import read_anchored
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
 from optimizer.agents.kernel_answers import BlockAnswer
@@ -27,19 +28,22 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
     """
     named = _named(arguments.language) if arguments.language else language
     if isinstance(arguments, BlockArguments) and (arguments.source or arguments.blocks or arguments.edits):
-        return _with_blocks(arguments, basis)
+        return _with_blocks(arguments, last, basis)
     if arguments.source.strip():
         return Draft(_ended(arguments.source), named)
     if arguments.edits.strip():
         return _edited(arguments.edits, last, basis)
     if last is None:
-        raise AnswerError(Fault.NO_CODE, "There is no kernel yet: give the complete file as `source`.")
+        raise AnswerError(
+            Fault.NO_CODE,
+            "There is no kernel yet: none could be read from your calls so far. Send it with this one.",
+        )
     return last
 
 
 def stands_alone(arguments: KernelArguments) -> bool:
     """Return whether the arguments name a kernel without that of the last call."""
-    in_blocks = isinstance(arguments, BlockArguments) and bool(arguments.blocks or arguments.edits)
+    in_blocks = isinstance(arguments, BlockArguments) and bool(arguments.blocks)
     return in_blocks or bool(arguments.source.strip())
 
 
@@ -63,8 +67,16 @@ def _named(language: str) -> Language:
         raise AnswerError(Fault.WRONG_SHAPE, f"There is no language {language[:20]!r}.") from None
 
 
-def _with_blocks(arguments: BlockArguments, basis: Basis | None) -> Draft:
-    """Put new content into the marked blocks of the source, as the role's own answers do. Raises AnswerError."""
+def _with_blocks(arguments: BlockArguments, last: Draft | None, basis: Basis | None) -> Draft:
+    """Put new content into the marked blocks of the source, as the role's own answers do. Raises AnswerError.
+
+    Edits change the kernel of the last call, if there is one.
+    """
+    if last is not None and basis is not None and not (arguments.source or arguments.blocks):
+        edited = _edited(arguments.edits, last, basis)
+        if read_anchored(basis.text).contents_in(edited.text) is None:
+            raise AnswerError(Fault.WRONG_SHAPE, "The edits change lines outside the marked blocks.")
+        return edited
     written = arguments.edits or "\n".join(map(fenced, arguments.blocks or [arguments.source]))
     answer = BlockAnswer.read(written, basis)
     return Draft(_ended(answer.source), answer.language or Language(basis.language if basis else ""))

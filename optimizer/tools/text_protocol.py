@@ -1,7 +1,8 @@
 """Speak tools in plain text, for servers without a tools API and for people.
 
 A call is a line `TOOL: name`, below it its arguments as `name: value` lines, and below them the kernel: one fenced
-block with the complete file, or SEARCH/REPLACE blocks. An answer without such a line ends the question.
+block with the complete file or one for each marked block, or SEARCH/REPLACE blocks. An answer without such a line ends
+the question.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ INSTRUCTION = """\
 ## How to call a tool
 
 Write a line `TOOL: name`, below it its arguments as `name: value` lines, and below them, where the tool takes a \
-kernel, either one fenced code block with the complete file or SEARCH/REPLACE blocks. A tool that gets no kernel takes \
-that of your last call. SEARCH/REPLACE blocks change that one, or before it the kernel that you were given to change.
+kernel, either {kernel} or SEARCH/REPLACE blocks. A tool that gets no kernel takes that of your last call. \
+SEARCH/REPLACE blocks change that one, or before it the kernel that you were given to change.{limit}
 
 Several calls may follow each other. End your message after the last call; the results come with the next message. For \
 example:
 
 TOOL: build
 ```
-the complete file
+{content}
 ```
 
 When the kernel of your last call is the one that you want to answer with, submit it without repeating its code:
@@ -44,10 +45,19 @@ report: what you did and why
 An answer without a `TOOL:` line is a submission too. It has to contain the kernel, in the form that is described \
 above."""
 
+_WHOLE = {"kernel": "one fenced code block with the complete file", "limit": "", "content": "the complete file"}
+_MARKED = {
+    "kernel": "one fenced code block for each marked block, in their order,",
+    "limit": " They may change lines of the marked blocks alone. A complete file is taken too if no other line of it "
+    "is changed.",
+    "content": "the new content of the first marked block, then a code block for each further one",
+}
+
 
 def instruction(tools: Sequence[ToolSpec]) -> str:
     """Return how tools are called in text, with a list of them."""
-    return "\n\n".join([INSTRUCTION, *map(_described, tools)])
+    in_blocks = any("blocks" in tool.schema.get("properties", {}) for tool in tools)
+    return "\n\n".join([INSTRUCTION.format(**(_MARKED if in_blocks else _WHOLE)), *map(_described, tools)])
 
 
 def parse_calls(text: str) -> list[RequestedTool]:

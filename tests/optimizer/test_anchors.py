@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.agents.anchors import AnchorError, place, read_anchored, without_anchors
+from optimizer.agents.anchors import Anchored, AnchorError, place, read_anchored, without_anchors
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
@@ -95,10 +95,44 @@ def test_a_coder_may_edit_lines_of_its_block_and_of_nothing_else() -> None:
         answered(edit(LINES[20]), anchored)
 
 
-def test_a_coder_that_sends_the_whole_file_is_asked_for_the_block() -> None:
-    anchored = place(marked(5, 9), SOURCE).text("cpp")
+def test_a_coder_may_send_the_whole_file_if_only_its_blocks_differ() -> None:
+    anchored = place(f"{marked(5, 9)}\n{marked(50, 52)}", SOURCE).text("cpp")
+    changed = SOURCE.replace(LINES[6], "int first;\nint more;").replace(LINES[51], "int second;")
+    assert answered(fenced(changed), anchored).source == changed
+    assert answered(fenced(SOURCE), anchored).source == SOURCE
+
+
+@pytest.mark.parametrize("line", [4, 30, 52, 99])
+def test_a_coder_whose_whole_file_differs_elsewhere_is_asked_for_the_blocks(line: int) -> None:
+    one = place(marked(5, 9), SOURCE).text("cpp")
+    two = place(f"{marked(5, 9)}\n{marked(50, 52)}", SOURCE).text("cpp")
     with pytest.raises(AnswerError, match="repeats the file"):
-        answered(fenced(SOURCE), anchored)
+        answered(fenced(SOURCE.replace(LINES[line], "int other;")), one)
+    with pytest.raises(AnswerError, match="Send one for each"):
+        answered(fenced(SOURCE.replace(LINES[line], "int other;")), two)
+
+
+@given(
+    st.lists(st.sampled_from(["int unmarked_1;", "int unmarked_2;", "", "}", "int new;"]), max_size=8), st.data()
+)
+def test_a_whole_file_is_taken_as_it_is_whatever_its_blocks_repeat(content: list[str], data: st.DataObject) -> None:
+    lines = ["int unmarked_0;", "old_1", "int unmarked_1;", "", "old_2", "int unmarked_2;", ""]
+    anchored = Anchored(tuple(lines), ((1, 2), (4, 5)), ("", ""))
+    cut = data.draw(st.integers(0, len(content)))
+    file = "\n".join([lines[0], *content[:cut], *lines[2:4], *content[cut:], *lines[5:]])
+    blocks = anchored.contents_in(file)
+    assert blocks is not None
+    # Blank lines at a block's edges are dropped, as from every answer.
+    assert list(filter(None, anchored.replaced(blocks).split("\n"))) == list(filter(None, file.split("\n")))
+
+
+def test_a_source_that_is_marked_as_a_whole_has_no_lines_to_tell_a_complete_file_by() -> None:
+    assert Anchored(("int whole;", ""), ((0, 1),), ("",)).contents_in("int whole;\n") is None
+    assert Anchored(("int nothing_marked;",), (), ()).contents_in("int nothing_marked;") is None
+
+
+def test_a_coder_that_sends_too_many_blocks_is_asked_for_one_each() -> None:
+    anchored = place(marked(5, 9), SOURCE).text("cpp")
     with pytest.raises(AnswerError, match="Send one for each"):
         answered(fenced("int a;", "int b;"), anchored)
 

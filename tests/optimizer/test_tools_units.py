@@ -31,7 +31,7 @@ from optimizer.tools.catalogue import (
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.results import headline, in_words
 from optimizer.tools.sources import Draft, answer_text, draft_of
-from optimizer.tools.text_protocol import INSTRUCTION, parse_calls, words_before
+from optimizer.tools.text_protocol import instruction, parse_calls, words_before
 from runners.emulation import library as emulation
 from runners.job import BuildReport, JobResult, KernelResources, Language, Source, Status
 
@@ -124,7 +124,7 @@ def test_calls_are_read_from_text_with_arguments_and_kernel() -> None:
 
 
 def test_the_instruction_shows_how_to_submit_without_repeating_the_kernel() -> None:
-    (shown,) = [one for one in parse_calls(INSTRUCTION) if one.name == "submit"]
+    (shown,) = [one for one in parse_calls(instruction([])) if one.name == "submit"]
     arguments = SubmitArguments.model_validate(dict(shown.arguments or {}))
     assert (arguments.title, arguments.report) == ("a few words", "what you did and why")
     built = Draft("int built;", CPP)
@@ -209,6 +209,35 @@ def test_a_role_that_writes_marked_blocks_changes_nothing_else() -> None:
     assert draft_of(block, None, Basis(ANCHORED, "cpp"), CPP).text == "int a;\nint fast;\nint z;\n"
     with pytest.raises(AnswerError, match="1 blocks are marked"):
         draft_of(BlockArguments(blocks=["int x;", "int y;"]), None, Basis(ANCHORED, "cpp"), CPP)
+
+
+def test_edits_of_marked_blocks_change_the_last_kernel_too() -> None:
+    def edit(old: str, new: str) -> BlockArguments:
+        return BlockArguments(edits=f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n")
+
+    basis = Basis(
+        "#include <first>\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint unmarked;\n", "cpp"
+    )
+    one = draft_of(edit("int slow;", "int fast;\nint more;"), None, basis, CPP)
+    assert one.text == "#include <first>\nint fast;\nint more;\nint unmarked;\n"
+    two = draft_of(edit("int more;", "int most;"), one, basis, CPP)
+    assert two.text == "#include <first>\nint fast;\nint most;\nint unmarked;\n"
+    with pytest.raises(AnswerError, match="outside the marked blocks"):
+        draft_of(edit("int unmarked;", "int changed;"), one, basis, CPP)
+    with pytest.raises(AnswerError, match="not in the kernel"):
+        draft_of(edit("int slow;", "int fast;"), one, basis, CPP)
+    assert draft_of(BlockArguments(source=two.text), one, basis, CPP) == two
+
+
+@pytest.mark.parametrize(
+    ("schema", "way"), [("BlockAnswer", "for each marked block"), ("KernelAnswer", "complete file")]
+)
+def test_the_instruction_names_the_form_in_which_kernels_are_taken(schema: str, way: str) -> None:
+    tools = tools_for("build", "code", "celery", "cpu", CPP)
+    offered = for_blocks(tools) if schema == "BlockAnswer" else tools
+    told = instruction([tool.spec() for tool in offered.values()])
+    assert f"either one fenced code block {'with the ' if way == 'complete file' else ''}{way}" in told
+    assert "{" not in told.split("### ")[0]
 
 
 @pytest.mark.parametrize("report", ["Plain.", "With a fence:\n```cpp\nint other;\n```\n", "TITLE: another"])
