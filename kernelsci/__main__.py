@@ -50,9 +50,11 @@ def run_site(argv: Sequence[str]) -> None:
     from django.db import OperationalError
 
     from kernelsci_site.services.var import UnwritableFolderError
+    from runners.commands.pipes import until_the_reader_leaves
 
     try:
-        execute_from_command_line(list(argv))
+        with until_the_reader_leaves():
+            execute_from_command_line(list(argv))
     except (ImproperlyConfigured, UnwritableFolderError) as error:
         sys.exit(str(error))
     except OperationalError as error:

@@ -27,6 +27,7 @@ from runners.commands import (
     work_site,
     work_spool,
 )
+from runners.commands.pipes import until_the_reader_leaves
 from runners.problems import commands as problems
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     arguments = parser.parse_args(words)
     arguments.arguments = own
-    code: int = arguments.run(arguments)
+    with until_the_reader_leaves():
+        code: int = arguments.run(arguments)
     return code
 
 

@@ -19,8 +19,8 @@ from typing import Any
 # 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
 # jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
 # failed. 4: the effort `check`. 5: device kernels carry static features. 6: jobs may name variants to compile ahead.
-# 7: jobs may leave out the hidden cases.
-PROTOCOL_VERSION = 7
+# 7: jobs may leave out the hidden cases. 8: a job on a CPU may name the target for which its kernel is written.
+PROTOCOL_VERSION = 8
 
 TunableValue = int | float | str | bool
 
@@ -249,6 +249,7 @@ class JobSpec:
     objective: Objective = Objective.DEVICE
     ahead: tuple[Variant, ...] = ()
     hidden_cases: bool = True
+    for_target: str = ""
     protocol_version: int = PROTOCOL_VERSION
 
 

@@ -53,6 +53,7 @@ def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool, opponen
         objective=Objective(run.objective),
         # A kernel that is written for the shown shapes alone must not learn the others from its failures.
         hidden_cases=False,
+        for_target=run.target.key if tool.interpreted else "",
     )
 
 

@@ -11,10 +11,12 @@ from optimizer.queries.timing import failure_lines
 from optimizer.tools.catalogue import Tool
 from runners.job import CaseResult, Effort, Flag, JobResult, KernelResources, Speedup, Status
 
-LOG_CAP = 6_000
+LOG_CAP, LINE_CAP = 6_000, 300
 MOST_CASES = 40
 # What the kernel that the writer was given to change is called.
 BASE = "the base"
+# What Triton's interpreter, and ours for the device's library, say of a kernel that they cannot run.
+_NOT_INTERPRETED = ("not supported in interpreter mode", "Triton's interpreter does not know it")
 
 
 def in_words(tool: Tool, result: JobResult, base: str = BASE, predicted: str = "") -> str:
@@ -25,6 +27,8 @@ def in_words(tool: Tool, result: JobResult, base: str = BASE, predicted: str = "
     if result.status == Status.INFRA_ERROR:
         reason = "; ".join(result.reasons)
         return f"The machine failed, which says nothing about the kernel: {reason}"
+    if reason := _beyond_the_interpreter(tool, result):
+        return f"Not checked, because the interpreter cannot run it, which says nothing about the kernel: {reason}"
     parts = [_build(result), predicted, _verdict(tool, result), *_cases(result, base), *_speedups(result, base)]
     if tool.profile:
         parts.append(sections.profile(result) or "The profiler saw nothing.")
@@ -33,6 +37,8 @@ def in_words(tool: Tool, result: JobResult, base: str = BASE, predicted: str = "
 
 def headline(tool: Tool, result: JobResult, base: str = BASE) -> str:
     """Return the result in a few words."""
+    if _beyond_the_interpreter(tool, result):
+        return "Not checked: the interpreter cannot run it"
     if result.status != Status.CORRECT:
         return result.status.value.replace("_", " ").capitalize()
     if result.versus_parent is not None:
@@ -42,6 +48,15 @@ def headline(tool: Tool, result: JobResult, base: str = BASE) -> str:
     if tool.effort == Effort.BUILD:
         return _build_headline(result.build.kernels if result.build else [])
     return f"Correct on {len(result.cases)} case{'' if len(result.cases) == 1 else 's'}"
+
+
+def _beyond_the_interpreter(tool: Tool, result: JobResult) -> str:
+    """Return the line that says why Triton's interpreter cannot run the kernel, empty if it can."""
+    if not tool.interpreted or result.status == Status.CORRECT:
+        return ""
+    lines = "\n".join([*result.reasons, result.build.log if result.build else ""]).splitlines()
+    found = [line.strip() for line in lines if any(mark in line for mark in _NOT_INTERPRETED)]
+    return found[-1][:LINE_CAP] if found else ""
 
 
 def _build_headline(kernels: list[KernelResources]) -> str:

@@ -31,7 +31,7 @@ class BuildRequest:
     `symbol` is the C function that the artefact must export, "" for modules. `folder` is the job's own directory,
     readable by everybody; artefacts are left there. `samples` are representative calls, for languages whose kernels
     only a call determines: the arguments of each, or the text of a module whose `get_inputs` and `get_init_inputs` make
-    them.
+    them. `for_target` names the GPU target for which the kernel is written where it is interpreted on a CPU.
     """
 
     source: Source
@@ -40,6 +40,7 @@ class BuildRequest:
     folder: Path
     limits: Limits
     samples: tuple[tuple[SampleArgument, ...] | str, ...] = ()
+    for_target: str = ""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from runners.backends.resources import (
     from_sass_usage,
     with_occupancy,
 )
+from runners.backends.torch_device import torch_device
 from runners.errors import InfraFailure
 from runners.job import BuildReport, KernelResources, Language
 from runners.sandbox import ResultFileError, Sandboxed, python_paths, read_result_file, spawn
@@ -40,6 +41,7 @@ from runners.targets import Target, target
 from runners.wire import from_plain, to_plain, travels
 
 RECORDER = Path(__file__).with_name("triton_record.py")
+PRETENDED_DEVICE = Path(__file__).parents[1] / "candidate" / "pretended_device.py"
 RECORD_MEMORY_BYTES = 6 << 30
 # What the recorder writes at most (`triton_record`); a module that writes its own report may claim more.
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
@@ -54,6 +56,8 @@ ANSWER_BYTES = 64 << 20
 # What follows is why; the module may be right, and only need a device.
 UNFINISHED = "The static build ended early; the remaining kernels are compiled on the device"
 INTERPRETED = {"TRITON_INTERPRET": "1"}
+# Names the absent device, as JSON, to a process that interprets a kernel (`runners.candidate.pretended_device`).
+DEVICE = "PRETENDED_DEVICE"
 
 
 class TritonBackend(PythonBackend):
@@ -68,7 +72,8 @@ class TritonBackend(PythonBackend):
         if artefact.path is None:
             return artefact
         if wanted.family == "cpu":
-            return dataclasses.replace(artefact, env=INTERPRETED, timed=False)
+            absent = {DEVICE: json.dumps(torch_device(target(request.for_target)))} if request.for_target else {}
+            return dataclasses.replace(artefact, env=INTERPRETED | absent, timed=False)
         return with_record(request, artefact, wanted) if request.samples else artefact
 
 
@@ -106,7 +111,13 @@ def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildRepor
 
 
 def _key(request: BuildRequest, module: Path, wanted: Target) -> str:
-    parts = [module.read_text(), to_plain(list(request.samples)), wanted.key, RECORDER.read_text()]
+    parts = [
+        module.read_text(),
+        to_plain(list(request.samples)),
+        wanted.key,
+        RECORDER.read_text(),
+        PRETENDED_DEVICE.read_text(),
+    ]
     parts += [request.source.language.value, VERSION, llvm_mca() or "", extensions.fingerprint()]
     return hashlib.sha256(json.dumps([*parts, _version("triton"), _version("torch")]).encode()).hexdigest()
 
@@ -124,7 +135,7 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     spec = request.folder / "spec.json"
     spec.write_text(json.dumps(_spec(request, module, wanted)))
     spec.chmod(0o644)
-    tools = Toolbox((RECORDER, spec, module, *python_paths()), memory_bytes=RECORD_MEMORY_BYTES)
+    tools = Toolbox((RECORDER, PRETENDED_DEVICE, spec, module, *python_paths()), memory_bytes=RECORD_MEMORY_BYTES)
     argv = [sys.executable, "-I", str(RECORDER), str(spec), str(out / "record.json")]
     started = time.monotonic()
     process = spawn(argv, policy(request, (), out, tools))
@@ -147,29 +158,13 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
 
 
 def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]:
-    amd = wanted.vendor == "amd"
-    number = wanted.arch.removeprefix("sm_")
-    device = {
-        "name": wanted.title,
-        "multi_processor_count": wanted.units,
-        "total_memory": wanted.memory_bytes,
-        "warp_size": wanted.wavefront,
-        "gcnArchName": wanted.arch if amd else "",
-        "L2_cache_size": wanted.caches_bytes["L2"],
-        "shared_memory_per_block_optin": wanted.lds_bytes,
-        "shared_memory_per_multiprocessor": wanted.unit_lds_bytes,
-        "regs_per_multiprocessor": wanted.unit_registers,
-        # torch reports AMD devices of this family as capability 9.4.
-        "major": 9 if amd else int(number) // 10,
-        "minor": 4 if amd else int(number) % 10,
-    }
-    triton_target = ["hip", wanted.arch, wanted.wavefront] if amd else ["cuda", int(number), wanted.wavefront]
     calls = [
         {"maker": sample} if isinstance(sample, str) else {"arguments": [_plain(argument) for argument in sample]}
         for sample in request.samples
     ]
     strict = request.source.language is Language.TRITON
-    return {"module": str(module), "target": triton_target, "device": device, "calls": calls, "strict": strict}
+    own = {"module": str(module), "pretended_device": str(PRETENDED_DEVICE), "calls": calls, "strict": strict}
+    return {**own, **torch_device(wanted)}
 
 
 def _plain(argument: SampleArgument) -> dict[str, Any]:

@@ -24,7 +24,6 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,10 +35,8 @@ from torch._C._autograd import DeviceType
 from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
-from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 from triton.errors import TritonError
-from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, MockTensor
@@ -78,31 +75,6 @@ def numbered(value: Any) -> Any:
     if isinstance(value, str | torch.device) and str(value) == DEVICE.type:
         return DEVICE
     return value
-
-
-class AbsentDevice:
-    """Stand in for a driver: it names the target and has nothing else."""
-
-    def __init__(self, target: GPUTarget) -> None:
-        self._target = target
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        return
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda")
-
-    def get_device_interface(self) -> Any:
-        return torch.cuda
 
 
 class Recorder:
@@ -281,8 +253,6 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     """Put the absent device and the recorder in place."""
     ask_no_driver()
     setattr(torch.nn.Module, "_apply", apply)  # noqa: B010 - not its type, on purpose
-    backend, arch, wavefront = spec["target"]
-    driver.set_active(AbsentDevice(GPUTarget(backend, arch, wavefront)))
     recorder = Recorder(spec["device"]["shared_memory_per_block_optin"])
     # A candidate that asks whether an address is aligned is told that it is.
     warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
@@ -297,23 +267,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
         setattr(cpp_extension, name, recorder.noting(getattr(cpp_extension, name)))
     # Fake tensors on "cuda" initialise the device, which is not there.
     setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
-    facts = SimpleNamespace(**spec["device"])
-    replacements = {
-        "is_available": lambda: True,
-        "current_device": lambda: 0,
-        "device_count": lambda: 1,
-        "get_device_properties": lambda *_: facts,
-        "get_device_capability": lambda *_: (facts.major, facts.minor),
-        "get_device_name": lambda *_: facts.name,
-        "get_arch_list": lambda: [f"sm_{facts.major}{facts.minor}"],
-        "synchronize": lambda *_: None,
-        "current_stream": lambda *_: SimpleNamespace(cuda_stream=0),
-        "device": lambda *_: nullcontext(),
-        "device_of": lambda *_: nullcontext(),
-        "is_current_stream_capturing": lambda: False,
-    }
-    for name, replacement in replacements.items():
-        setattr(torch.cuda, name, replacement)
+    load(spec["pretended_device"], "pretended_device").pretend(spec["target"], spec["device"])
     # Its tracer asks the device for random numbers, and kernels that it writes are not the candidate's.
     setattr(torch, "compile", uncompiled)  # noqa: B010 - not its type, on purpose
     return recorder
@@ -404,13 +358,13 @@ def is_fault(failure: BaseException, spec: dict[str, Any]) -> bool:
     return is_refusal(failure) or (is_strict and not isinstance(failure, NotHereError))
 
 
-def load(path: str) -> ModuleType:
-    """Import the candidate's file as a module of its own."""
-    found = importlib.util.spec_from_file_location("candidate_kernel", path)
+def load(path: str, name: str = "candidate_kernel") -> ModuleType:
+    """Import a file, the candidate's or one of ours, as a module of its own."""
+    found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
         raise ImportError(f"{path} is no Python module")
     module = importlib.util.module_from_spec(found)
-    sys.modules["candidate_kernel"] = module
+    sys.modules[name] = module
     found.loader.exec_module(module)
     return module
 

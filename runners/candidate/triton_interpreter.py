@@ -1,32 +1,57 @@
-"""Let Triton's interpreter compute with bfloat16.
+"""Let Triton's interpreter run what it cannot by itself: bfloat16, floats as arguments, the device's library, tuners.
 
 The interpreter (triton/runtime/interpreter.py, Triton 3.6) holds bfloat16 as its bits in 16-bit integers and hands
 these to NumPy, so that sums, products and `tl.dot` of them are those of the integers. Here such operands become
 float32 first, and results are rounded back to bfloat16, to the nearest and ties to even, as a GPU does.
+
+`triton.autotune` would time its configurations on a device. Here the first one that is left after pruning is taken:
+configurations differ in speed, which an interpreter says nothing about.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from . import pretended_device, triton_device_functions
 
 # Quiet NaN; rounding the bits of a NaN could make an infinity of it.
 NAN_BITS = 0x7FC0
 
 
 def mend() -> None:
-    """Replace the interpreter's arithmetic with one that knows bfloat16. Doing so again changes nothing."""
-    if getattr(InterpreterBuilder, "knows_bfloat16", False):
+    """Replace what the interpreter lacks. Doing so again changes nothing."""
+    if getattr(InterpreterBuilder, "is_mended", False):
         return
     for name in ("binary_op", "unary_op", "ternary_op"):
         setattr(InterpreterBuilder, name, _widened(getattr(InterpreterBuilder, name)))
     InterpreterBuilder.create_fma = _fused(InterpreterBuilder.create_fma)
     InterpreterBuilder.create_dot = _dot(InterpreterBuilder.create_dot)
-    InterpreterBuilder.knows_bfloat16 = True
+    InterpreterBuilder.is_mended = True
+    interpreter._implicit_cvt = _with_floats(interpreter._implicit_cvt)
+    # The tuner takes the configuration with the least time, of equal ones the first.
+    Autotuner._bench = lambda *_, **__: 0.0
+    triton_device_functions.provide()
+
+
+def pretending() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what to put around functions of a candidate, so that they find the device that they are written for.
+
+    Its facts are in the environment, if the kernel is written for another device than this CPU.
+    """
+    told = os.environ.get("PRETENDED_DEVICE")
+    if told is None:
+        return lambda function: function
+    pretended_device.pretend(**json.loads(told))
+    return pretended_device.on_the_cpu
 
 
 def to_float32(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -39,6 +64,20 @@ def to_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(values), NAN_BITS, rounded).astype(np.uint16)
+
+
+def _with_floats(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the conversion of a launch's arguments, by which a float becomes a float32 as in a compiled kernel.
+
+    The interpreter leaves it a Python number, on which `eps.to(tl.float32)` fails.
+    """
+
+    def converted(argument: Any) -> Any:
+        if isinstance(argument, float):
+            return tl.tensor(TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
+        return original(argument)
+
+    return converted
 
 
 def _is_bfloat16(value: Any) -> bool:

@@ -308,7 +308,9 @@ class Evaluation:
         """Return the build's request. Only builds without a device get sample calls; elsewhere its own process compiles
         sooner."""
         samples = samples_of(problem, self._target.key) if self.spec.effort is Effort.BUILD else ()
-        return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
+        return BuildRequest(
+            source, problem.symbol, self._target.key, folder, self.spec.limits, samples, self.spec.for_target
+        )
 
     def _sides(self, artefact: Artefact, problem: Problem, folder: Path) -> Sides:
         """Return the sides of the comparison: the candidate, the baseline, and a parent that builds.

@@ -267,3 +267,26 @@ def test_the_search_tool_leaves_out_instruction_sets_that_the_machine_lacks(vect
     arguments = SearchArguments(query="AVX-512 masks for tails, AMX tiles", limit=10)
     told = answer("search_knowledge", arguments, history, [], Delimiters())
     assert ("AVX-512 masks for tails" in told) == found and "AMX tile registers" not in told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "InterpreterError: NotImplementedError('inline_asm not supported in interpreter mode')",
+        "NotImplementedError: tl.extra.cuda.smid needs the device: Triton's interpreter does not know it",
+    ],
+)
+def test_a_kernel_that_the_interpreter_cannot_run_is_not_called_broken(said: str) -> None:
+    check = tools_for("build", "code", "spool", "sm_90", Language.TRITON)["check"]
+    build = BuildReport(False, 1.0, False, f"Traceback\n{said}", None)
+    for result in (
+        JobResult(
+            "j", Status.CRASHED, reasons=[f"candidate, tests: wide: {said}\nTraceback (most recent call last):"]
+        ),
+        JobResult("j", Status.BUILD_FAILED, build=build, reasons=["does not build"]),
+    ):
+        told = in_words(check, result)
+        assert told.startswith("Not checked") and said in told and "does not build" not in told.lower()
+        assert headline(check, result) == "Not checked: the interpreter cannot run it"
+        # On a device the same words are a fault of the kernel.
+        assert "Not checked" not in in_words(TOOLS["check"], result)

@@ -66,3 +66,69 @@ def test_a_bfloat16_triton_kernel_is_checked_without_a_device(problem: str) -> N
     source = Source(Language.TRITON, seed.read_text())
     result = evaluate(JobSpec("job", load(problem), "cpu", source, Effort.CHECK, limits=limits))
     assert (result.status, result.reasons) == (Status.CORRECT, [])
+
+
+# Its host code asks about the device as kernels for Hopper do, and its kernel calls what only a device has.
+FOR_A_GPU = """
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_launch_dependents
+from triton.runtime import driver
+
+
+@triton.autotune([triton.Config({"BLOCK": size}, num_warps=4) for size in (1024, 2048)], key=["cols"])
+@triton.jit
+def rows_kernel(x, out, rows, cols, least, BLOCK: tl.constexpr):
+    tl.extra.cuda.gdc_wait()
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        peak = least.to(tl.float32)
+        for start in range(0, cols, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            peak = tl.maximum(peak, tl.max(tl.load(x + row * cols + at, mask=at < cols, other=-float("inf")), 0))
+        total = 0.0
+        for start in range(0, cols, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            value = tl.load(x + row * cols + at, mask=at < cols, other=-float("inf"))
+            total += tl.sum(libdevice.exp(value - peak), 0)
+        for start in range(0, cols, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            value = libdevice.fast_expf(tl.load(x + row * cols + at, mask=at < cols) - peak)
+            tl.store(out + row * cols + at, libdevice.div_rn(value, total), mask=at < cols)
+    gdc_launch_dependents()
+
+
+def custom_kernel(x):
+    assert torch.cuda.is_available() and x.is_cuda and x.device.type == "cuda", x.device
+    if torch.cuda.get_device_capability(x.device) != CAPABILITY:
+        raise RuntimeError("written for another device")
+    units = torch.cuda.get_device_properties(x.device).multi_processor_count
+    assert driver.active.utils.get_device_properties(x.device.index)["multiprocessor_count"] == units == UNITS
+    out = torch.empty(x.shape, device="cuda", dtype=x.dtype)
+    with torch.cuda.device(x.device):
+        rows_kernel[(min(units, x.shape[0]),)](x, out, *x.shape, -float("inf"))
+    return out
+"""
+
+
+@pytest.mark.parametrize(("key", "capability", "units"), [("sm_90", (9, 0), 132), ("gfx942", (9, 4), 304)])
+def test_a_kernel_that_asks_about_its_gpu_is_checked_without_one(
+    key: str, capability: tuple[int, int], units: int
+) -> None:
+    pytest.importorskip("triton")
+    text = FOR_A_GPU.replace("CAPABILITY", str(capability)).replace("UNITS", str(units))
+    limits = Limits(call_s=60.0, total_s=300.0)
+    spec = JobSpec("job", load("softmax_rows"), "cpu", Source(Language.TRITON, text), Effort.CHECK, limits=limits)
+    result = evaluate(replace(spec, for_target=key))
+    assert (result.status, result.reasons) == (Status.CORRECT, []) and len(result.cases) > 1
+    plain = evaluate(spec)
+    assert plain.status != Status.CORRECT, "on a CPU for a CPU nothing is pretended"
+
+
+def test_what_the_interpreter_does_not_know_of_a_device_is_named() -> None:
+    pytest.importorskip("triton")
+    text = TRITON_SEED.read_text().replace("tl.program_id(0)", "tl.program_id(0) + 0 * tl.extra.cuda.smid()", 1)
+    assert "smid" in text
+    (reason,) = checked(text, Language.TRITON).reasons
+    assert "tl.extra.cuda.smid needs the device: Triton's interpreter does not know it" in reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from django.db import OperationalError
 from kernelsci import __main__ as command
 from kernelsci_site.services.var import default_root
 from runners.__main__ import main as run_runners
+from runners.commands.pipes import READER_GONE
+
+ROOT = Path(__file__).parents[2]
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[list[str]]:
@@ -124,3 +129,13 @@ def test_no_page_or_message_names_a_file_that_a_package_lacks() -> None:
         path.name for path in (settings.BASE_DIR / "templates").rglob("*.html") if "manage.py" in path.read_text()
     ]
     assert named == []
+
+
+@pytest.mark.parametrize("words", ["manage.py help", "manage.py help --commands", "-m runners problems list"])
+def test_a_command_whose_reader_leaves_ends_without_a_traceback(words: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as output:
+        argv = [sys.executable, *words.split()]
+        done = subprocess.run(argv, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (READER_GONE, "")

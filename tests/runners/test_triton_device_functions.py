@@ -1,0 +1,92 @@
+"""Test the device's mathematical library in Triton's interpreter against torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+# The interpreter is chosen when Triton is imported, so each kernel runs in a process of its own.
+PROGRAM = """
+import importlib, math, sys
+from runners.candidate import triton_interpreter
+triton_interpreter.mend()
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.cuda import libdevice as of_cuda
+
+def applied(text, *operands, dtype=None):
+    names = ", ".join(f"x{n}" for n in range(len(operands)))
+    loads = "\\n".join(f"    v{n} = tl.load(x{n} + i)" for n in range(len(operands)))
+    source = f"@triton.jit\\ndef kernel({names}, out, N: tl.constexpr):\\n    i = tl.arange(0, N)\\n{loads}\\n"
+    path = sys.argv[1]
+    with open(path, "w") as file:
+        file.write("import triton\\nimport triton.language as tl\\nfrom triton.language.extra import libdevice\\n"
+                   "from triton.language.extra.cuda import libdevice as of_cuda\\n" + source
+                   + f"    tl.store(out + i, {text})\\n")
+    spec = importlib.util.spec_from_file_location("kernel", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    out = torch.empty(operands[0].shape, dtype=dtype or operands[0].dtype)
+    module.kernel[(1,)](*operands, out, operands[0].numel())
+    return out
+
+x = torch.tensor([-2.5, -1.5, -0.5, -0.25, 0.25, 0.5, 1.5, 2.5])
+unit, positive = x / 3, x.abs()
+same = torch.testing.assert_close
+"""
+CHECKS = """
+for name in "acos asin atan cos erf erfc exp exp2 expm1 floor ceil sin sinh cosh tan tanh trunc atanh erfinv".split():
+    same(applied(f"libdevice.{name}(v0)", unit), getattr(torch, name)(unit))
+for name in "log log10 log1p log2 rsqrt sqrt lgamma acosh".split():
+    same(applied(f"of_cuda.{name}(v0)", positive + 1), getattr(torch, name)(positive + 1))
+same(applied("libdevice.tanh(v0)", unit.double()), torch.tanh(unit.double()))
+same(applied("libdevice.pow(v0, v1)", positive, x), positive**x)
+same(applied("libdevice.pow(v0, 2.0)", x), x**2)
+same(applied("libdevice.fma(v0, v1, v0)", x, positive), x * positive + x)
+same(applied("libdevice.rint(v0)", x), torch.tensor([-2.0, -2.0, -0.0, -0.0, 0.0, 0.0, 2.0, 2.0]))
+same(applied("libdevice.round(v0)", x), torch.tensor([-3.0, -2.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0]))
+same(applied("libdevice.float2int_rz(v0)", x, dtype=torch.int32), x.int())
+same(applied("libdevice.isnan(v0 / (v0 - v0))", x, dtype=torch.bool), torch.zeros(8, dtype=torch.bool))
+same(applied("libdevice.sinpi(v0)", x), torch.sin(math.pi * x))
+same(applied("libdevice.saturatef(v0)", x), x.clamp(0, 1))
+same(applied("libdevice.cbrt(v0)", x), torch.sign(x) * positive ** (1 / 3))
+same(applied("libdevice.int_as_float(libdevice.float_as_int(v0))", x), x)
+same(applied("libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf(-v0))", x), torch.sigmoid(x))
+same(applied("libdevice.exp(tl.sum(v0, 0)) + v0", x), x.sum().exp() + x)
+print("all the same")
+"""
+
+
+def run(program: str, file: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM + program, str(file)],
+        env={"TRITON_INTERPRET": "1", "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_functions_of_the_device_are_computed_as_torch_computes_them(tmp_path: object) -> None:
+    pytest.importorskip("triton")
+    done = run(CHECKS, f"{tmp_path}/kernel.py")
+    assert done.stdout.strip() == "all the same", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "operand", "said"),
+    [
+        ("libdevice.tanh(v0)", "x.half()", "libdevice.tanh takes float32 or float64, and was given fp16"),
+        ("libdevice.mul_rz(v0, v0)", "x", "libdevice.mul_rz needs the device"),
+    ],
+)
+def test_what_is_not_computed_says_so(tmp_path: object, text: str, operand: str, said: str) -> None:
+    pytest.importorskip("triton")
+    done = run(f"applied({text!r}, {operand})", f"{tmp_path}/kernel.py")
+    assert done.returncode == 1 and said in done.stderr
