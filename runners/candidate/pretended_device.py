@@ -24,17 +24,11 @@ ABSENT, PRESENT = torch.device("cuda", 0), torch.device("cpu")
 
 
 class AbsentDriver:
-    """Stand in for Triton's driver: it names the target and its facts, and launches nothing."""
+    """Stand in for Triton's driver: it names a target, its tensors' device and its properties, and launches nothing."""
 
-    def __init__(self, target: GPUTarget, facts: Mapping[str, Any]) -> None:
-        self._target = target
-        told = {
-            "max_shared_mem": facts["shared_memory_per_block_optin"],
-            "max_num_regs": facts["regs_per_multiprocessor"],
-            "multiprocessor_count": facts["multi_processor_count"],
-            "warpSize": facts["warp_size"],
-        }
-        self.utils = SimpleNamespace(get_device_properties=lambda _: told)
+    def __init__(self, target: GPUTarget, device: torch.device, properties: Mapping[str, int]) -> None:
+        self._target, self._device = target, device
+        self.utils = SimpleNamespace(get_device_properties=lambda _: properties)
 
     def get_current_target(self) -> GPUTarget:
         return self._target
@@ -49,10 +43,17 @@ class AbsentDriver:
         return
 
     def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda")
+        return self._device
 
     def get_device_interface(self) -> Any:
-        return torch.cuda
+        return torch.cuda if self._device.type == ABSENT.type else torch.cpu
+
+
+def name_cpu(processors: int) -> None:
+    """Let Triton answer that its device is this CPU, which without a driver ends in "0 active drivers"."""
+    driver.set_active(
+        AbsentDriver(GPUTarget("cpu", 0, 1), PRESENT, {"multiprocessor_count": processors, "warpSize": 1})
+    )
 
 
 def pretend(target: Sequence[Any], device: Mapping[str, Any]) -> None:
@@ -61,7 +62,13 @@ def pretend(target: Sequence[Any], device: Mapping[str, Any]) -> None:
     `target` is Triton's name for it: backend, architecture and threads of a warp. `device` is what
     `torch.cuda.get_device_properties` returns.
     """
-    driver.set_active(AbsentDriver(GPUTarget(*target), device))
+    told = {
+        "max_shared_mem": device["shared_memory_per_block_optin"],
+        "max_num_regs": device["regs_per_multiprocessor"],
+        "multiprocessor_count": device["multi_processor_count"],
+        "warpSize": device["warp_size"],
+    }
+    driver.set_active(AbsentDriver(GPUTarget(*target), torch.device(ABSENT.type), told))
     properties = SimpleNamespace(**device)
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,

@@ -49,6 +49,7 @@ def pretending() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
     told = os.environ.get("PRETENDED_DEVICE")
     if told is None:
+        pretended_device.name_cpu(len(os.sched_getaffinity(0)))
         return lambda function: function
     pretended_device.pretend(**json.loads(told))
     return pretended_device.on_the_cpu

@@ -126,6 +126,17 @@ def test_a_kernel_that_asks_about_its_gpu_is_checked_without_one(
     assert plain.status != Status.CORRECT, "on a CPU for a CPU nothing is pretended"
 
 
+def test_a_kernel_that_asks_triton_for_its_device_runs_on_a_cpu() -> None:
+    pytest.importorskip("triton")
+    text = TRITON_SEED.read_text().replace(
+        "BLOCK = 4096\n", "DEVICE = triton.runtime.driver.active.get_active_torch_device()\nBLOCK = 4096\n"
+    )
+    text = text.replace("torch.empty_like(x)", "torch.empty(x.shape, device=DEVICE)\n    assert x.device == DEVICE")
+    assert text.count("DEVICE") == 3
+    result = checked(text, Language.TRITON)
+    assert (result.status, result.reasons) == (Status.CORRECT, [])
+
+
 def test_what_the_interpreter_does_not_know_of_a_device_is_named() -> None:
     pytest.importorskip("triton")
     text = TRITON_SEED.read_text().replace("tl.program_id(0)", "tl.program_id(0) + 0 * tl.extra.cuda.smid()", 1)
