@@ -69,6 +69,11 @@ KEPT_OF_ARGUMENTS = 4_000
 _ON_DEVICE = [effort.value for effort in Effort if effort != Effort.BUILD]
 # Where a tool call's summary has the number of the call whose kernel it was timed against.
 AGAINST = "against"
+# Where it says that edits were applied to the source of the question, and what the model is told then.
+ORIGINAL = "original"
+EDITED_ORIGINAL = (
+    "Your edits do not fit the kernel of your last call, so they were applied to the source to change."
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     base = _name_of(call.summary.get(AGAINST))
     said = storable_text(results.in_words(tool, result, base, _predicted(run, call, tool, result)))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
+    text = f"{EDITED_ORIGINAL}\n{text}" if call.summary.get(ORIGINAL) else text
     summary = call.summary | {"headline": results.headline(tool, result, base), "status": result.status.value}
     spent_s = device_s(result) if state == ToolState.DONE and tool.effort != Effort.BUILD else 0.0
     call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
@@ -321,6 +327,7 @@ def _take_kernel(desk: _Desk, row: ToolCall, arguments: Arguments) -> None:
     if isinstance(arguments, KernelArguments):
         desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
         row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
+        row.summary |= {ORIGINAL: True} if desk.draft.is_original_edited else {}
 
 
 def _opponent(desk: _Desk, arguments: Arguments) -> ToolCall | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from optimizer.agents.anchors import read_anchored
 from optimizer.agents.answer_base import Basis
@@ -15,10 +16,14 @@ from runners.job import Language
 
 @dataclass(frozen=True)
 class Draft:
-    """Hold a kernel that a writer works on."""
+    """Hold a kernel that a writer works on.
+
+    `is_original_edited` tells that edits were applied to the source of the question, though there was a later kernel.
+    """
 
     text: str
     language: Language
+    is_original_edited: bool = False
 
 
 def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None, language: Language) -> Draft:
@@ -70,16 +75,30 @@ def _named(language: str) -> Language:
 def _with_blocks(arguments: BlockArguments, last: Draft | None, basis: Basis | None) -> Draft:
     """Put new content into the marked blocks of the source, as the role's own answers do. Raises AnswerError.
 
-    Edits change the kernel of the last call, if there is one.
+    Edits change the kernel of the last call. Where they do not fit it, they may be all changes of the source anew, as
+    an answer without tools would have them.
     """
-    if last is not None and basis is not None and not (arguments.source or arguments.blocks):
-        edited = _edited(arguments.edits, last, basis)
-        if read_anchored(basis.text).contents_in(edited.text) is None:
-            raise AnswerError(Fault.WRONG_SHAPE, "The edits change lines outside the marked blocks.")
-        return edited
-    written = arguments.edits or "\n".join(map(fenced, arguments.blocks or [arguments.source]))
+    only_edits = not (arguments.source or arguments.blocks)
+    if last is None or basis is None or not only_edits:
+        return _answered(arguments.edits or "\n".join(map(fenced, arguments.blocks or [arguments.source])), basis)
+    try:
+        return _edited_blocks(arguments.edits, last, basis)
+    except AnswerError:
+        with suppress(AnswerError):
+            return replace(_answered(arguments.edits, basis), is_original_edited=True)
+        raise
+
+
+def _answered(written: str, basis: Basis | None) -> Draft:
     answer = BlockAnswer.read(written, basis)
     return Draft(_ended(answer.source), answer.language or Language(basis.language if basis else ""))
+
+
+def _edited_blocks(edits: str, last: Draft, basis: Basis) -> Draft:
+    edited = _edited(edits, last, basis)
+    if read_anchored(basis.text).contents_in(edited.text) is None:
+        raise AnswerError(Fault.WRONG_SHAPE, "The edits change lines outside the marked blocks.")
+    return edited
 
 
 def _edited(edits: str, last: Draft | None, basis: Basis | None) -> Draft:

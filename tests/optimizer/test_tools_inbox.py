@@ -17,7 +17,7 @@ from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of, offered, spent_by, toolbox_of
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.submission import MOST_READ
-from optimizer.calls.tool_calls import do_finish_tool_call
+from optimizer.calls.tool_calls import EDITED_ORIGINAL, do_finish_tool_call
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.calls.transcript import transcript_of
 from optimizer.calls.worker import answer
@@ -454,6 +454,23 @@ def test_a_transcript_shows_the_kernel_once_and_not_among_the_arguments() -> Non
     ToolCall.objects.create(turn=turn, run=call.run, number=1, name="submit", arguments=arguments)
     (shown,) = transcript_of(call).turns[0].tools
     assert shown.arguments == [("title", "Faster")]
+
+
+def test_a_coder_is_told_where_its_edits_were_applied_to_the_source_and_not_to_its_last_kernel() -> None:
+    source = "int unmarked_line;\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\n"
+    call = waiting(tool_run())
+    call.answer_schema, call.transport = (
+        "BlockAnswer",
+        call.transport | {"edit_base": source, "edit_language": "cpp"},
+    )
+    call.save()
+    edit = "TOOL: build\n<<<<<<< SEARCH\nint {old};\n=======\nint {new};\n>>>>>>> REPLACE\n"
+    for old, new in (("slow", "fast"), ("fast", "faster"), ("slow", "other")):
+        call = say(call, edit.format(old=old, new=new))
+        drive(call.run, tools, rounds=3)
+    built = list(ToolCall.objects.order_by("pk"))
+    assert [row.source.split()[-1] for row in built] == ["fast;", "faster;", "other;"]
+    assert [EDITED_ORIGINAL in row.result_text for row in built] == [False, False, True]
 
 
 @pytest.mark.parametrize(("interpreted", "spent_s"), [(True, 0.0), (False, 60.0)])

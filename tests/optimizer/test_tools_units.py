@@ -225,8 +225,19 @@ def test_edits_of_marked_blocks_change_the_last_kernel_too() -> None:
     with pytest.raises(AnswerError, match="outside the marked blocks"):
         draft_of(edit("int unmarked;", "int changed;"), one, basis, CPP)
     with pytest.raises(AnswerError, match="not in the kernel"):
-        draft_of(edit("int slow;", "int fast;"), one, basis, CPP)
+        draft_of(edit("int nowhere;", "int fast;"), one, basis, CPP)
     assert draft_of(BlockArguments(source=two.text), one, basis, CPP) == two
+
+
+def test_edits_that_fit_the_given_source_alone_change_that_one_and_say_so() -> None:
+    basis = Basis(
+        "#include <first>\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint unmarked;\n", "cpp"
+    )
+    last = Draft("#include <first>\nint fast;\nint unmarked;\n", CPP)
+    anew = BlockArguments(edits="<<<<<<< SEARCH\nint slow;\n=======\nint faster;\n>>>>>>> REPLACE\n")
+    draft = draft_of(anew, last, basis, CPP)
+    assert (draft.text, draft.is_original_edited) == ("#include <first>\nint faster;\nint unmarked;\n", True)
+    assert not draft_of(anew, None, basis, CPP).is_original_edited, "there is no other kernel to take it for"
 
 
 @pytest.mark.parametrize(
