@@ -21,6 +21,8 @@ from typing import Any
 # failed. 4: the effort `check`. 5: device kernels carry static features. 6: jobs may name variants to compile ahead.
 # 7: jobs may leave out the hidden cases. 8: a job on a CPU may name the target for which its kernel is written.
 PROTOCOL_VERSION = 8
+# Messages of these versions can be read. What is on its way during an upgrade is not lost.
+READABLE_VERSIONS = (7, PROTOCOL_VERSION)
 
 TunableValue = int | float | str | bool
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 
 from optimizer.agents.line_search import common_prefixes
 
@@ -20,6 +20,8 @@ from optimizer.agents.line_search import common_prefixes
 MOST_BLOCKS = 4
 # Lines of up to so many characters, such as a closing brace, occur everywhere and prove no copying.
 SHORT_LINE = 8
+# So many longer lines around its blocks tell a complete file from the content of a block.
+LONG_LINES = 3
 BEGIN, END = "<<<IMPROVE BEGIN>>>", "<<<IMPROVE END>>>"
 _BEGIN = re.compile(r"<{2,3}\s*IMPROVE\s+BEGINS?\s*>{2,3}", re.IGNORECASE)
 _END = re.compile(r"<{2,3}\s*IMPROVE\s+ENDS?\s*>{2,3}", re.IGNORECASE)
@@ -70,31 +72,34 @@ class Anchored:
         return [line for number, line in enumerate(self.lines) if number not in marked]
 
     def contents_in(self, file: str) -> list[str] | None:
-        """Return the content of every marked block in a complete file, or None where it is no such file.
+        """Return the content of every marked block in a complete file, None if the file differs outside the blocks.
 
-        A file counts if it has all unmarked lines of the source in their order, first and last ones included. Trailing
-        spaces and blank lines at its end are not compared. Where a block's content repeats the lines behind the
-        block, it ends before their first occurrence, which does not change the file.
+        Trailing spaces outside the blocks and blank lines at the file's ends are not compared. A block is taken to end
+        before the first occurrence of the lines that follow it in the source.
         """
-        kept = self._around()
-        if not self.spans or not any(len(line.strip()) > SHORT_LINE for part in kept for line in part):
+        if not self.spans:
             return None
-        own = without_anchors(file).rstrip().split("\n")
+        own = without_anchors(file).strip("\n").rstrip().split("\n")
         lines = [line.rstrip() for line in own]
-        while kept[-1] and not kept[-1][-1]:
-            kept[-1].pop()
-        first, *between, last = kept
-        end = len(lines) - len(last)
-        if end < len(first) or lines[: len(first)] != first or lines[end:] != last:
+        first, *between, last = self._around()
+        start, end = len(_without_blank_start(first)), len(lines) - len(_without_blank_end(last))
+        if end < start or lines[:start] != _without_blank_start(first) or lines[end:] != _without_blank_end(last):
             return None
-        found, at = [], len(first)
+        found, at = [], start
         for part in between:
-            here = next((n for n in range(at, end - len(part) + 1) if lines[n : n + len(part)] == part), None)
+            same = common_prefixes(part, lines[:end])
+            here = next(
+                (place for place in range(at, end + 1 - len(part)) if not part or same[place] == len(part)), None
+            )
             if here is None:
                 return None
             found.append("\n".join(own[at:here]))
             at = here + len(part)
         return [*found, "\n".join(own[at:end])]
+
+    def is_mostly_unmarked(self) -> bool:
+        """Return whether so many lines are outside the blocks that a text with all of them is a complete file."""
+        return sum(len(line.strip()) > SHORT_LINE for part in self._around() for line in part) >= LONG_LINES
 
     def _around(self) -> list[list[str]]:
         """Return the unmarked lines before, between and behind the blocks, without trailing spaces."""
@@ -127,6 +132,14 @@ class Anchored:
             written += [*self.lines[position:start], *lines]
             position = end
         return "\n".join([*written, *self.lines[position:]])
+
+
+def _without_blank_start(lines: Sequence[str]) -> list[str]:
+    return list(dropwhile(lambda line: not line, lines))
+
+
+def _without_blank_end(lines: Sequence[str]) -> list[str]:
+    return _without_blank_start(lines[::-1])[::-1]
 
 
 def without_anchors(source: str) -> str:

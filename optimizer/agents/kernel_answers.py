@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field
 
-from optimizer.agents.anchors import SHORT_LINE, Anchored, read_anchored, without_anchors
+from optimizer.agents.anchors import LONG_LINES, SHORT_LINE, Anchored, read_anchored, without_anchors
 from optimizer.agents.answer_base import Basis, TextAnswer, register
 from optimizer.agents.code_blocks import (
     AnswerError,
@@ -91,8 +91,10 @@ class BlockAnswer(KernelAnswer):
 def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
     """Return the new content of every marked block, and the text around the code. Raises AnswerError."""
     blocks, prose = split_blocks(text)
-    if len(blocks) == 1 and (contents := anchored.contents_in(blocks[0].text)) is not None:
-        return contents, prose
+    if len(blocks) == 1 and anchored.is_mostly_unmarked():
+        contents = anchored.contents_in(blocks[0].text)
+        if contents is not None:
+            return contents, prose
     wanted = len(anchored.spans)
     if len(blocks) != wanted:
         fault = Fault.SEVERAL_BLOCKS if len(blocks) > wanted else Fault.NO_CODE
@@ -102,7 +104,7 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
     outside = {line.strip() for line in anchored.unmarked() if len(line.strip()) > SHORT_LINE}
     for block in blocks:
         repeated = {line.strip() for line in block.text.splitlines()} & outside
-        if len(repeated) > max(3, len(outside) / 2):
+        if len(repeated) > max(LONG_LINES, len(outside) / 2) or (repeated == outside and len(outside) > 1):
             raise AnswerError(
                 Fault.WRONG_SHAPE,
                 "The answer repeats the file with other changes. Send the new content of the marked blocks alone.",

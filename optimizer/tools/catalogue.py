@@ -194,8 +194,8 @@ _INTERPRETED = replace(
     TOOLS["check"],
     interpreted=True,
     description="Run a kernel on the smallest cases with Triton's interpreter on a CPU, because the device is not "
-    "here. Returns the first and the worst wrong element. Large cases and races are not seen, tuners take their first "
-    "configuration, and inline assembly cannot be run.",
+    "here. Returns the first and the worst wrong element. Large cases and races are not seen, tuners take one of "
+    "their configurations for each shape, and inline assembly cannot be run.",
 )
 
 

@@ -5,6 +5,8 @@ Everything here may contain a compiler's or a kernel's own words. The caller enc
 
 from __future__ import annotations
 
+import re
+
 from optimizer.agents import sections
 from optimizer.agents.delimiters import cut_middle
 from optimizer.queries.timing import failure_lines
@@ -15,8 +17,11 @@ LOG_CAP, LINE_CAP = 6_000, 300
 MOST_CASES = 40
 # What the kernel that the writer was given to change is called.
 BASE = "the base"
-# What Triton's interpreter, and ours for the device's library, say of a kernel that they cannot run.
-_NOT_INTERPRETED = ("not supported in interpreter mode", "Triton's interpreter does not know it")
+# What Triton's interpreter, ours for the device's library, and torch without a GPU say of what they cannot run.
+_NOT_INTERPRETED = re.compile(
+    r"NotImplementedError\b.*\b(?:inline_asm not supported in interpreter mode|not computed by Triton's interpreter)"
+    r"|Torch not compiled with CUDA enabled|Tried to instantiate dummy base class"
+)
 
 
 def in_words(tool: Tool, result: JobResult, base: str = BASE, predicted: str = "") -> str:
@@ -55,7 +60,7 @@ def _beyond_the_interpreter(tool: Tool, result: JobResult) -> str:
     if not tool.interpreted or result.status == Status.CORRECT:
         return ""
     lines = "\n".join([*result.reasons, result.build.log if result.build else ""]).splitlines()
-    found = [line.strip() for line in lines if any(mark in line for mark in _NOT_INTERPRETED)]
+    found = [line.strip() for line in lines if _NOT_INTERPRETED.search(line)]
     return found[-1][:LINE_CAP] if found else ""
 
 

@@ -43,7 +43,7 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
             Fault.NO_CODE,
             "There is no kernel yet: none could be read from your calls so far. Send it with this one.",
         )
-    return last
+    return replace(last, is_original_edited=False)
 
 
 def stands_alone(arguments: KernelArguments) -> bool:
@@ -78,14 +78,15 @@ def _with_blocks(arguments: BlockArguments, last: Draft | None, basis: Basis | N
     Edits change the kernel of the last call. Where they do not fit it, they may be all changes of the source anew, as
     an answer without tools would have them.
     """
-    only_edits = not (arguments.source or arguments.blocks)
-    if last is None or basis is None or not only_edits:
+    if last is None or basis is None or arguments.source or arguments.blocks:
         return _answered(arguments.edits or "\n".join(map(fenced, arguments.blocks or [arguments.source])), basis)
     try:
         return _edited_blocks(arguments.edits, last, basis)
-    except AnswerError:
-        with suppress(AnswerError):
-            return replace(_answered(arguments.edits, basis), is_original_edited=True)
+    except AnswerError as error:
+        # A kernel that was never built is not submitted by an oversight.
+        if error.fault is Fault.SEARCH_MISSING and not isinstance(arguments, SubmitArguments):
+            with suppress(AnswerError):
+                return replace(_answered(arguments.edits, basis), is_original_edited=True)
         raise
 
 
@@ -95,10 +96,11 @@ def _answered(written: str, basis: Basis | None) -> Draft:
 
 
 def _edited_blocks(edits: str, last: Draft, basis: Basis) -> Draft:
-    edited = _edited(edits, last, basis)
-    if read_anchored(basis.text).contents_in(edited.text) is None:
+    anchored = read_anchored(basis.text)
+    contents = anchored.contents_in(_edited(edits, last, basis).text)
+    if contents is None:
         raise AnswerError(Fault.WRONG_SHAPE, "The edits change lines outside the marked blocks.")
-    return edited
+    return Draft(_ended(anchored.replaced(contents)), last.language)
 
 
 def _edited(edits: str, last: Draft | None, basis: Basis | None) -> Draft:

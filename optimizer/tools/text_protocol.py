@@ -43,7 +43,7 @@ title: a few words
 report: what you did and why
 
 An answer without a `TOOL:` line is a submission too. It has to contain the kernel, in the form that is described \
-above."""
+above, where SEARCH/REPLACE blocks change the source that you were given."""
 
 _WHOLE = {"kernel": "one fenced code block with the complete file", "limit": "", "content": "the complete file"}
 _MARKED = {

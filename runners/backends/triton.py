@@ -32,6 +32,7 @@ from runners.backends.resources import (
     with_occupancy,
 )
 from runners.backends.torch_device import torch_device
+from runners.candidate.names import PRETENDED_DEVICE
 from runners.errors import InfraFailure
 from runners.job import BuildReport, KernelResources, Language
 from runners.sandbox import ResultFileError, Sandboxed, python_paths, read_result_file, spawn
@@ -41,7 +42,7 @@ from runners.targets import Target, target
 from runners.wire import from_plain, to_plain, travels
 
 RECORDER = Path(__file__).with_name("triton_record.py")
-PRETENDED_DEVICE = Path(__file__).parents[1] / "candidate" / "pretended_device.py"
+DEVICE_STAND_IN = Path(__file__).parents[1] / "candidate" / "pretended_device.py"
 RECORD_MEMORY_BYTES = 6 << 30
 # What the recorder writes at most (`triton_record`); a module that writes its own report may claim more.
 MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
@@ -56,8 +57,6 @@ ANSWER_BYTES = 64 << 20
 # What follows is why; the module may be right, and only need a device.
 UNFINISHED = "The static build ended early; the remaining kernels are compiled on the device"
 INTERPRETED = {"TRITON_INTERPRET": "1"}
-# Names the absent device, as JSON, to a process that interprets a kernel (`runners.candidate.pretended_device`).
-DEVICE = "PRETENDED_DEVICE"
 
 
 class TritonBackend(PythonBackend):
@@ -72,7 +71,11 @@ class TritonBackend(PythonBackend):
         if artefact.path is None:
             return artefact
         if wanted.family == "cpu":
-            absent = {DEVICE: json.dumps(torch_device(target(request.for_target)))} if request.for_target else {}
+            absent = (
+                {PRETENDED_DEVICE: json.dumps(torch_device(target(request.for_target)))}
+                if request.for_target
+                else {}
+            )
             return dataclasses.replace(artefact, env=INTERPRETED | absent, timed=False)
         return with_record(request, artefact, wanted) if request.samples else artefact
 
@@ -116,7 +119,7 @@ def _key(request: BuildRequest, module: Path, wanted: Target) -> str:
         to_plain(list(request.samples)),
         wanted.key,
         RECORDER.read_text(),
-        PRETENDED_DEVICE.read_text(),
+        DEVICE_STAND_IN.read_text(),
     ]
     parts += [request.source.language.value, VERSION, llvm_mca() or "", extensions.fingerprint()]
     return hashlib.sha256(json.dumps([*parts, _version("triton"), _version("torch")]).encode()).hexdigest()
@@ -135,7 +138,7 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     spec = request.folder / "spec.json"
     spec.write_text(json.dumps(_spec(request, module, wanted)))
     spec.chmod(0o644)
-    tools = Toolbox((RECORDER, PRETENDED_DEVICE, spec, module, *python_paths()), memory_bytes=RECORD_MEMORY_BYTES)
+    tools = Toolbox((RECORDER, DEVICE_STAND_IN, spec, module, *python_paths()), memory_bytes=RECORD_MEMORY_BYTES)
     argv = [sys.executable, "-I", str(RECORDER), str(spec), str(out / "record.json")]
     started = time.monotonic()
     process = spawn(argv, policy(request, (), out, tools))
@@ -163,7 +166,7 @@ def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]
         for sample in request.samples
     ]
     strict = request.source.language is Language.TRITON
-    own = {"module": str(module), "pretended_device": str(PRETENDED_DEVICE), "calls": calls, "strict": strict}
+    own = {"module": str(module), "pretended_device": str(DEVICE_STAND_IN), "calls": calls, "strict": strict}
     return {**own, **torch_device(wanted)}
 
 

@@ -51,7 +51,7 @@ GUARDS = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_
 CANDIDATE_FILE = "kernel.py"
 
 
-class PretendedDevice(TorchFunctionMode):
+class OnDevice(TorchFunctionMode):
     """Take "cuda" for device 0, and make tensors from given values without a driver.
 
     Torch would ask the driver which device is meant (`ask_no_driver` answers with one of another kind), and copies
@@ -268,26 +268,19 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     # Fake tensors on "cuda" initialise the device, which is not there.
     setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
     load(spec["pretended_device"], "pretended_device").pretend(spec["target"], spec["device"])
-    # Its tracer asks the device for random numbers, and kernels that it writes are not the candidate's.
-    setattr(torch, "compile", uncompiled)  # noqa: B010 - not its type, on purpose
     return recorder
 
 
 def call(module: Any, arguments: tuple[list[Any], list[Any]]) -> None:
     """Call the entry point once on fake tensors."""
     init, values = arguments
-    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), PretendedDevice():
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnDevice():
         entry = entry_of(module, on_device(init))
         entry(*on_device(values))
 
 
 def launch_again(*_: Any, **__: Any) -> None:
     """Replace the launch of a kernel that was recorded when it was compiled."""
-
-
-def uncompiled(function: Any = None, **_: Any) -> Any:
-    """Stand for torch.compile, as a call or as a decorator with or without arguments, and compile nothing."""
-    return (lambda inner: inner) if function is None else function
 
 
 def made(sample: dict[str, Any]) -> tuple[list[Any], list[Any]]:

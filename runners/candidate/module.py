@@ -60,14 +60,13 @@ class ModuleCallee:
     def __init__(self, path: str, arena: Arena, folder: str) -> None:
         torch.set_grad_enabled(False)  # as where the reference runs
         setups.make_importable(folder)
-        # For host code that may ask about the device of its tensors.
-        self._pretending: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
+        self._around: Callable[..., Callable[..., Any]] = lambda function, **_: function
         if os.environ.get("TRITON_INTERPRET") == "1":
             from . import triton_interpreter
 
             triton_interpreter.mend()
-            self._pretending = triton_interpreter.pretending()
-        self._namespace = vars(self._pretending(load)(path))
+            self._around = triton_interpreter.around
+        self._namespace = vars(self._around(load)(path))
         self._arena, self._folder = arena, folder
         self._case: dict[str, Any] = {}
         self._function: Any = None
@@ -91,8 +90,8 @@ class ModuleCallee:
             if self._state_bytes + size_bytes > KEPT_STATE_BYTES:
                 self._models.clear()
                 self._state_bytes = 0
-            entry = self._pretending(entry_of)(self._namespace, setup, self._arena.device)
-            self._models[name] = self._pretending(entry)
+            made = self._around(entry_of, makes_on_device=True)(self._namespace, setup, self._arena.device)
+            self._models[name] = self._around(made)
             self._state_bytes += size_bytes
         return self._models[name]
 

@@ -13,10 +13,12 @@ from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
@@ -70,59 +72,145 @@ def pretend(target: Sequence[Any], device: Mapping[str, Any]) -> None:
     }
     driver.set_active(AbsentDriver(GPUTarget(*target), torch.device(ABSENT.type), told))
     properties = SimpleNamespace(**device)
-    answers: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
-        "current_device": lambda: 0,
-        "device_count": lambda: 1,
-        "get_device_properties": lambda *_: properties,
-        "get_device_capability": lambda *_: (properties.major, properties.minor),
-        "get_device_name": lambda *_: properties.name,
-        "get_arch_list": lambda: [f"sm_{properties.major}{properties.minor}"],
-        "synchronize": lambda *_: None,
-        "current_stream": lambda *_: SimpleNamespace(cuda_stream=0),
-        "device": lambda *_: nullcontext(),
-        "device_of": lambda *_: nullcontext(),
-        "is_current_stream_capturing": lambda: False,
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "current_device": 0,
+        "device_count": 1,
+        "get_device_properties": properties,
+        "get_device_capability": (properties.major, properties.minor),
+        "get_device_name": properties.name,
+        "get_arch_list": [f"sm_{properties.major}{properties.minor}"],
+        "synchronize": None,
+        "set_device": None,
+        "current_stream": SimpleNamespace(cuda_stream=0, synchronize=lambda: None),
+        "is_current_stream_capturing": False,
     }
     for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
+        setattr(torch.cuda, name, partial(_answer, answer))
+    for name in ("device", "device_of"):
+        setattr(torch.cuda, name, Switched)
+    # Its tracer asks the device for random numbers, and kernels that it writes are not the candidate's.
+    setattr(torch, "compile", uncompiled)  # noqa: B010 - not its type, on purpose
+
+
+def _answer(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
+
+
+class Switched(nullcontext[None]):
+    """Switch to the one device that there is."""
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+
+
+def uncompiled(function: Any = None, **_: Any) -> Any:
+    """Stand for torch.compile, as a call or as a decorator with or without arguments, and compile nothing."""
+    return (lambda inner: inner) if function is None else function
 
 
 class OnTheCpu(TorchFunctionMode):
-    """Keep tensors that are meant for the absent device on the CPU, and say that all of them are on the device."""
+    """Keep tensors that are meant for the absent device on the CPU, and remember which ones are not on it.
+
+    A tensor is on the host if a function without tensors makes it that names no device (unless `makes_on_device`), if
+    it is copied there, or if it is computed from such tensors alone. Of all others the device says that they are on it.
+    """
+
+    on_host: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
+
+    def __init__(self, *, makes_on_device: bool) -> None:
+        super().__init__()
+        self._makes_on_device = makes_on_device
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Do what was asked for, on the CPU."""
+        named = kwargs or {}
         if func in _SAID:
-            return _SAID[func]
-        if func is torch.Tensor.cuda:
-            return args[0]
-        return func(*map(_here, args), **{name: _here(value) for name, value in (kwargs or {}).items()})
+            return _SAID[func][is_on_host(args[0])]
+        wanted = _wanted(func, args, named)
+        found = args[0] if func is torch.Tensor.cuda else func(*_here_all(func, args), **_named_here(named))
+        if func in _DATA_SET:
+            self._mark(args[0], is_on_host(args[1]))
+            return found
+        inputs = [value for value in pytree.tree_leaves((args, named)) if isinstance(value, torch.Tensor)]
+        made = [value for value in pytree.tree_leaves(found) if isinstance(value, torch.Tensor)]
+        if wanted is None:
+            host = all(map(is_on_host, inputs)) if inputs else not self._makes_on_device
+        else:
+            host = wanted.type != ABSENT.type and not self._makes_on_device
+            # A tensor that moves is another one, though both lie in this memory.
+            if any(one is other and is_on_host(other) != host for one in made for other in inputs):
+                found, made = (copy := made[0].clone()), [copy]
+        for tensor in made:
+            if all(tensor is not other for other in inputs):
+                self._mark(tensor, host)
+        return found
+
+    def _mark(self, tensor: torch.Tensor, host: bool) -> None:
+        if host:
+            self.on_host[tensor] = True
+        elif tensor in self.on_host:
+            del self.on_host[tensor]
 
 
-# What is said of every tensor, by the property or method that asks.
-_SAID: dict[Any, Any] = {
-    attrgetter("is_cuda.__get__")(torch.Tensor): True,
-    attrgetter("is_cpu.__get__")(torch.Tensor): False,
-    attrgetter("device.__get__")(torch.Tensor): ABSENT,
-    torch.Tensor.get_device: ABSENT.index,
+def is_on_host(value: Any) -> bool:
+    """Return whether the tensor would not be on the absent device."""
+    return isinstance(value, torch.Tensor) and value in OnTheCpu.on_host
+
+
+def _wanted(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> torch.device | None:
+    """Return the device that a call names, None if it names none."""
+    if func is torch.Tensor.cuda:
+        return ABSENT
+    if func is torch.Tensor.cpu:
+        return PRESENT
+    value = named.get("device", args[1] if func is torch.Tensor.to and len(args) > 1 else None)
+    if isinstance(value, torch.Tensor):
+        return PRESENT if is_on_host(value) else ABSENT
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ABSENT
+    return torch.device(value) if isinstance(value, str | torch.device) else None
+
+
+# What is said of a tensor on the device and of one on the host, by the property or method that asks.
+_SAID: dict[Any, tuple[Any, Any]] = {
+    attrgetter("is_cuda.__get__")(torch.Tensor): (True, False),
+    attrgetter("is_cpu.__get__")(torch.Tensor): (False, True),
+    attrgetter("device.__get__")(torch.Tensor): (ABSENT, PRESENT),
+    torch.Tensor.get_device: (ABSENT.index, -1),
 }
+_DATA_SET = (attrgetter("data.__set__")(torch.Tensor),)
 
 
-def on_the_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+def on_the_cpu(function: Callable[..., Any], *, makes_on_device: bool = False) -> Callable[..., Any]:
     """Return the function with `OnTheCpu` around each of its calls."""
-    return partial(_within, function)
+    return partial(_within, function, makes_on_device)
 
 
-def _within(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with OnTheCpu():
-        return function(*args, **kwargs)
+def _within(function: Callable[..., Any], makes_on_device: bool, *args: Any, **kwargs: Any) -> Any:
+    with OnTheCpu(makes_on_device=makes_on_device):
+        found = function(*args, **kwargs)
+    if any(map(is_on_host, pytree.tree_leaves(found))):
+        raise ValueError("expected a tensor on the GPU, got one on cpu")
+    return found
 
 
-def _here(value: Any) -> Any:
-    """Return the CPU in place of the absent device; any other value as it is."""
+def _here_all(func: Any, args: Sequence[Any]) -> list[Any]:
+    """Return positional arguments with the CPU in place of the absent device."""
+    return [_here(value, is_device=func is torch.Tensor.to and place == 1) for place, value in enumerate(args)]
+
+
+def _named_here(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return named arguments with the CPU in place of the absent device. Memory is not pinned without one."""
+    return {name: _here(value, is_device=name == "device") for name, value in named.items() if name != "pin_memory"}
+
+
+def _here(value: Any, *, is_device: bool = False) -> Any:
+    """Return the CPU in place of the absent device; any other value as it is. A device may be given as its number."""
     if isinstance(value, torch.device):
         return PRESENT if value.type == ABSENT.type else value
+    if is_device and isinstance(value, int) and not isinstance(value, bool):
+        return PRESENT
     return PRESENT if isinstance(value, str) and value.split(":")[0] == ABSENT.type else value

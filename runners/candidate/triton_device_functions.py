@@ -1,15 +1,16 @@
 """Compute the functions of a device's mathematical library in Triton's interpreter.
 
 The interpreter (Triton 3.6) knows `tl` and not `tl.extra`: a kernel that calls `libdevice.tanh`, as every GELU in
-Triton does, ends with an error. Here such calls are computed by torch on the values of the whole block, to the accuracy
-of a CPU's library. Functions whose result depends on a rounding mode or on the device's state are not computed, and say
-so.
+Triton does, ends with an error. Here Triton's own definitions check and broadcast the operands, as when they are
+compiled, and torch computes the values of the whole block, to the accuracy of a CPU's library. The functions that are
+not in `_COMPUTED` say that they are not computed here.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from types import ModuleType
@@ -17,32 +18,59 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
-from triton.runtime.interpreter import TensorHandle
+from triton.language import core, extra
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpreter_semantic
 
-# Both the module that kernels import and those of the vendors, which Triton puts in its place when it compiles.
-LIBRARIES = ("libdevice", "cuda.libdevice", "hip.libdevice")
-VENDORS = ("cuda", "hip")
-_FLOATS = (tl.float32, tl.float64)
+# The module that kernels import has names alone; Triton puts a vendor's functions in their place when it compiles.
+IMPORTED, VENDORS = "libdevice", ("cuda", "hip")
+# Modules of a vendor whose functions ask the device or its scheduler.
+ASKING = ("cuda", "cuda.utils", "cuda.gdc", "hip", "hip.utils")
+# A launch begins when the one before it has ended, here as without programmatic dependent launch.
+_NO_EFFECT = ("gdc_wait", "gdc_launch_dependents")
 
 Compute = Callable[..., torch.Tensor]
 
 
 def _away(x: torch.Tensor) -> torch.Tensor:
     """Round to the nearest whole number, halves away from zero."""
-    return torch.copysign(torch.floor(x.abs() + 0.5), x)
+    whole = torch.trunc(x)
+    return torch.where((x - whole).abs() >= 0.5, whole + torch.sign(x), whole)
 
 
-def _of_pi(function: Compute) -> Compute:
-    return lambda x: function(x.double() * math.pi).to(x.dtype)
+def _cos_of_pi(x: torch.Tensor) -> torch.Tensor:
+    return _sin_of_pi(x.double().abs().remainder(2) + 0.5).to(x.dtype)
 
 
-def _as(dtype: torch.dtype, rounded: Compute = lambda x: x) -> Compute:
-    return lambda x: rounded(x).to(dtype)
+def _sin_of_pi(x: torch.Tensor) -> torch.Tensor:
+    """Return sin(πx), exact where x is a multiple of a half."""
+    turn = x.double().remainder(2)
+    quarters = torch.sin(torch.pi / 2 * (2 * turn).round()).round()
+    return torch.where((2 * turn) == (2 * turn).round(), quarters, torch.sin(torch.pi * turn)).to(x.dtype)
+
+
+def _cube_root(x: torch.Tensor) -> torch.Tensor:
+    return torch.copysign(x.double().abs() ** (1 / 3), x.double()).to(x.dtype)
 
 
 def _fused(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    return (x.double() * y.double() + z.double()).to(x.dtype)
+    if x.dtype != torch.float32:
+        raise NotImplementedError("libdevice.fma of float64 is not computed by Triton's interpreter on a CPU")
+    return (x.double() * y.double() + z.double()).float()
+
+
+def _to_integer(dtype: torch.dtype, rounded: Compute) -> Compute:
+    """Return a conversion that saturates, and makes 0 of NaN, as PTX's `cvt` does."""
+    limits = torch.iinfo(dtype)
+
+    def converted(x: torch.Tensor) -> torch.Tensor:
+        found = rounded(x.double())
+        whole = torch.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0).clamp(-(2.0**62), 2.0**62).to(torch.int64)
+        whole = torch.where(
+            found >= float(limits.max), limits.max, torch.where(found <= float(limits.min), limits.min, whole)
+        )
+        return whole.to(dtype)
+
+    return converted
 
 
 # Functions that torch has under the same name.
@@ -51,118 +79,129 @@ _SAME = """
     isinf isnan ldexp lgamma log log10 log1p log2 nextafter pow rsqrt signbit sin sinh sqrt tan tanh trunc
 """
 _FAST = "cos exp log log2 log10 pow sin tan tanh"
-_INTEGER_ROUNDINGS: dict[str, Compute] = {
-    "rn": torch.round,
-    "rz": torch.trunc,
-    "rd": torch.floor,
-    "ru": torch.ceil,
-}
+_ROUNDINGS: dict[str, Compute] = {"rn": torch.round, "rz": torch.trunc, "rd": torch.floor, "ru": torch.ceil}
 _COMPUTED: dict[str, Compute] = {
     **{name: getattr(torch, name) for name in _SAME.split()},
-    **{f"fast_{name}f": getattr(torch, name) for name in _FAST.split()},
-    **{f"float2int_{mode}": _as(torch.int32, rounded) for mode, rounded in _INTEGER_ROUNDINGS.items()},
-    **{f"float2ll_{mode}": _as(torch.int64, rounded) for mode, rounded in _INTEGER_ROUNDINGS.items()},
+    **{f"fast_{name}": getattr(torch, name) for name in _FAST.split()},
+    **{f"float2int_{mode}": _to_integer(torch.int32, rounded) for mode, rounded in _ROUNDINGS.items()},
+    **{f"float2ll_{mode}": _to_integer(torch.int64, rounded) for mode, rounded in _ROUNDINGS.items()},
     "add_rn": torch.add,
-    "cbrt": lambda x: torch.copysign(x.abs() ** (1 / 3), x),
-    "cospi": _of_pi(torch.cos),
-    "cyl_bessel_i0": torch.special.i0,
-    "cyl_bessel_i1": torch.special.i1,
+    "cbrt": _cube_root,
+    "cospi": _cos_of_pi,
+    **dict.fromkeys(("cyl_bessel_i0", "i0"), torch.special.i0),
+    **dict.fromkeys(("cyl_bessel_i1", "i1"), torch.special.i1),
     "div_rn": torch.div,
     "erfcx": torch.special.erfcx,
     "exp10": lambda x: 10**x,
-    "fast_dividef": torch.div,
-    "fast_exp10f": lambda x: 10**x,
-    "fdim": lambda x, y: torch.clamp(x - y, min=0),
-    "finitef": torch.isfinite,
+    **dict.fromkeys(("fabs", "iabs"), torch.abs),
+    **dict.fromkeys(("fast_dividef", "fast_fdivide"), torch.div),
+    "fast_exp10": lambda x: 10**x,
+    "fdim": lambda x, y: torch.where(x <= y, torch.zeros_like(x), x - y),
+    "finite": torch.isfinite,
     "float_as_int": lambda x: x.view(torch.int32),
     "fma": _fused,
     "fma_rn": _fused,
-    "int2float_rn": _as(torch.float32),
+    "int2float_rn": torch.Tensor.float,
     "int_as_float": lambda x: x.view(torch.float32),
-    "isfinited": torch.isfinite,
+    "isfinite": torch.isfinite,
     "j0": torch.special.bessel_j0,
     "j1": torch.special.bessel_j1,
-    "llrint": _as(torch.int64, torch.round),
-    "llround": _as(torch.int64, _away),
+    "llabs": torch.abs,
+    "llrint": _to_integer(torch.int64, torch.round),
+    "llround": _to_integer(torch.int64, _away),
     "mul_rn": torch.mul,
     "nearbyint": torch.round,
-    "normcdf": torch.special.ndtr,
+    "normcdf": lambda x: 0.5 * torch.erfc(-x / math.sqrt(2)),
     "normcdfinv": torch.special.ndtri,
-    "rcbrt": lambda x: torch.copysign(x.abs() ** (-1 / 3), x),
+    **dict.fromkeys(("powi", "pown"), torch.pow),
+    "rcbrt": lambda x: torch.reciprocal(_cube_root(x)),
     "rcp_rn": torch.reciprocal,
     "rhypot": lambda x, y: torch.reciprocal(torch.hypot(x, y)),
     "rint": torch.round,
     "round": _away,
     "rsqrt_rn": torch.rsqrt,
-    "saturatef": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0, 1),
+    "saturate": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0, 1),
     "scalbn": torch.ldexp,
-    "sinpi": _of_pi(torch.sin),
+    "sinpi": _sin_of_pi,
     "sqrt_rn": torch.sqrt,
     "sub_rn": torch.sub,
     "y0": torch.special.bessel_y0,
     "y1": torch.special.bessel_y1,
 }
-# A launch begins when the one before it has ended, here as without programmatic dependent launch.
-_NO_EFFECT = dict.fromkeys(("gdc_wait", "gdc_launch_dependents"), lambda: None)
-# They take whole numbers, by their first or only argument.
-_OF_INTEGERS = frozenset({"int2float_rn", "int_as_float", "abs"})
 
 
-def provide() -> None:
-    """Put functions that the interpreter can run in the place of the device's."""
-    for name in LIBRARIES:
-        for library in _copies(name):
-            for function in _functions_of(library):
-                setattr(library, function, _computed(function))
+def provide(vendor: str) -> None:
+    """Let kernels in the interpreter call the library of a vendor, `cuda` or `hip`, and name what it cannot answer."""
+    InterpreterBuilder.create_extern_elementwise = _computed
     for name in VENDORS:
-        for vendor in _copies(name):
-            for function in _functions_of(vendor):
-                setattr(vendor, function, _NO_EFFECT.get(function) or _absent(f"tl.extra.{name}.{function}"))
+        for library in _copies(f"{name}.{IMPORTED}"):
+            _replace(library, lambda function, _: _with_semantic(function))
+    known = vars(_copies(f"{vendor}.{IMPORTED}")[0])
+    for library in _copies(IMPORTED):
+        _replace(library, lambda _, named: known.get(named) or _absent(f"{IMPORTED}.{named}"))
+    for name in ASKING:
+        for module in _copies(name):
+            _replace(module, lambda _, named, name=name: _asking(f"tl.extra.{name}.{named}", named))
+
+
+def _replace(module: ModuleType, replacement: Callable[..., Any]) -> None:
+    """Replace every function of a module by `replacement(function, name)`."""
+    for name, value in list(vars(module).items()):
+        if callable(value) and not name.startswith("_"):
+            setattr(module, name, replacement(value, name))
 
 
 def _copies(name: str) -> list[ModuleType]:
     """Return the module that `import` finds, and the one that Triton has loaded by itself as `tl.extra`."""
-    found = importlib.import_module(f"{tl.extra.__name__}.{name}")
-    loaded: ModuleType = attrgetter(name)(tl.extra)
+    found = importlib.import_module(f"{extra.__name__}.{name}")
+    loaded: ModuleType = attrgetter(name)(extra)
     return [found] if found is loaded else [found, loaded]
 
 
-def _functions_of(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+def _with_semantic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the library for the interpreter, which leaves out what the compiler would pass."""
+
+    def interpreted(*operands: Any, **named: Any) -> Any:
+        return function(*operands, **named, _semantic=interpreter_semantic)
+
+    return interpreted
 
 
-def _computed(name: str) -> Callable[..., Any]:
-    """Return the library's function of that name for the interpreter."""
-    compute = _COMPUTED.get(name)
-    if compute is None:
-        return _absent(f"libdevice.{name}")
-
-    def function(*operands: Any) -> tl.tensor:
-        values = [_tensor(operand) for operand in operands]
-        scalar = values[0].dtype.scalar
-        if name not in _OF_INTEGERS and scalar not in _FLOATS:
-            raise ValueError(f"libdevice.{name} takes float32 or float64, and was given {scalar}")
-        found = compute(*(torch.from_numpy(np.ascontiguousarray(value.handle.data)) for value in values))
-        return _made(found.numpy(), is_block=any(value.type.is_block() for value in values))
-
-    return function
+def _asking(named: str, name: str) -> Callable[..., Any]:
+    return (lambda: None) if name in _NO_EFFECT else _absent(named)
 
 
 def _absent(named: str) -> Callable[..., Any]:
     def function(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{named} needs the device: Triton's interpreter does not know it")
+        raise NotImplementedError(f"{named} is not computed by Triton's interpreter on a CPU")
 
     return function
 
 
-def _tensor(operand: Any) -> tl.tensor:
-    """Return an operand as a tensor of the interpreter; a plain number becomes float32, or int32 if it is whole."""
-    value = operand.value if isinstance(operand, tl.constexpr) else operand
-    if isinstance(value, tl.tensor):
-        return value
-    return _made(np.array([value], np.int32 if isinstance(value, int) else np.float32), is_block=False)
+def _computed(
+    _builder: Any, _library: str, _path: str, symbol: str, operands: list[Any], result: Any, _is_pure: bool
+) -> TensorHandle:
+    """Return the values of one of the library's functions, by its symbol there, as the type that it returns."""
+    name = _name_of(symbol)
+    if name not in _COMPUTED:
+        raise NotImplementedError(f"{symbol} is not computed by Triton's interpreter on a CPU")
+    values = [torch.from_numpy(np.ascontiguousarray(operand.data)) for operand in operands]
+    found = _COMPUTED[name](*values)
+    scalar = result.scalar if isinstance(result, core.dtype) else result.element_ty
+    return TensorHandle(found.numpy().astype(_numpy(scalar)), scalar)
 
 
-def _made(data: Any, *, is_block: bool) -> tl.tensor:
-    dtype = tl.int1 if data.dtype == np.bool_ else getattr(tl, str(data.dtype))
-    return tl.tensor(TensorHandle(data, dtype), tl.block_type(dtype, list(data.shape)) if is_block else dtype)
+def _numpy(scalar: core.dtype) -> Any:
+    named = {"fp32": np.float32, "fp64": np.float64, "int1": np.bool_}
+    return named.get(scalar.name) or np.dtype(scalar.name)
+
+
+def _name_of(symbol: str) -> str:
+    """Return the name in `_COMPUTED` of a symbol, such as tanh for `__nv_tanhf` and `__ocml_tanh_f32`."""
+    name = re.sub(r"^__(?:nv|ocml|triton_hip)_|_f(?:32|64)$", "", symbol)
+    # Rounded operations are named after the type of their operands too, as in `__nv_fadd_rn` and `__nv_fmaf_rn`.
+    name = re.sub(r"^[fd](?=(?:add|sub|mul|div|rcp|r?sqrt)_rn$)", "", name).replace("fmaf_rn", "fma_rn")
+    if name in _COMPUTED:
+        return name
+    # NVIDIA's names end in the type: f for float32, sometimes d for float64.
+    return name[:-1] if name[-1:] in "fd" and name[:-1] in _COMPUTED else name

@@ -4,8 +4,8 @@ The interpreter (triton/runtime/interpreter.py, Triton 3.6) holds bfloat16 as it
 these to NumPy, so that sums, products and `tl.dot` of them are those of the integers. Here such operands become
 float32 first, and results are rounded back to bfloat16, to the nearest and ties to even, as a GPU does.
 
-`triton.autotune` would time its configurations on a device. Here the first one that is left after pruning is taken:
-configurations differ in speed, which an interpreter says nothing about.
+`triton.autotune` would time its configurations on a device. Here one of those that are left after pruning is taken, for
+each set of keys another one, and run twice, as a tuner runs it before the launch that counts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
 
 from . import pretended_device, triton_device_functions
+from .names import PRETENDED_DEVICE
 
 # Quiet NaN; rounding the bits of a NaN could make an infinity of it.
 NAN_BITS = 0x7FC0
@@ -35,24 +36,59 @@ def mend() -> None:
         setattr(InterpreterBuilder, name, _widened(getattr(InterpreterBuilder, name)))
     InterpreterBuilder.create_fma = _fused(InterpreterBuilder.create_fma)
     InterpreterBuilder.create_dot = _dot(InterpreterBuilder.create_dot)
+    InterpreterBuilder.get_bf16 = lambda _, value: TensorHandle(
+        to_bfloat16(np.array([value], np.float32)), tl.bfloat16
+    )
     InterpreterBuilder.is_mended = True
     interpreter._implicit_cvt = _with_floats(interpreter._implicit_cvt)
-    # The tuner takes the configuration with the least time, of equal ones the first.
-    Autotuner._bench = lambda *_, **__: 0.0
-    triton_device_functions.provide()
-
-
-def pretending() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what to put around functions of a candidate, so that they find the device that they are written for.
-
-    Its facts are in the environment, if the kernel is written for another device than this CPU.
-    """
-    told = os.environ.get("PRETENDED_DEVICE")
-    if told is None:
+    Autotuner._bench = _bench
+    device = json.loads(os.environ.get(PRETENDED_DEVICE, "null"))
+    if device is None:
         pretended_device.name_cpu(len(os.sched_getaffinity(0)))
-        return lambda function: function
-    pretended_device.pretend(**json.loads(told))
-    return pretended_device.on_the_cpu
+    else:
+        pretended_device.pretend(**device)
+        GridExecutor._init_args_hst = _on_the_device(GridExecutor._init_args_hst)
+    triton_device_functions.provide("cuda" if device is None else device["target"][0])
+
+
+def around(function: Callable[..., Any], *, makes_on_device: bool = False) -> Callable[..., Any]:
+    """Return a function of a candidate so that it finds the device that it is written for.
+
+    With `makes_on_device`, tensors are made there unless it names another device.
+    """
+    if PRETENDED_DEVICE not in os.environ:
+        return function
+    return pretended_device.on_the_cpu(function, makes_on_device=makes_on_device)
+
+
+def _bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> float:
+    """Return 0 for the configuration that is to be taken, after running it once, and 1 for the others.
+
+    `tuner.cache` has an entry for each set of keys so far.
+    """
+    left = tuner.prune_configs(meta)
+    if config is not left[len(tuner.cache) % len(left)]:
+        return 1.0
+    named = {**meta, **config.all_kwargs()}
+    told = {**tuner.nargs, **named}
+    if config.pre_hook:
+        config.pre_hook(told)
+    tuner.pre_hook(told)
+    tuner.fn.run(*args, **named)
+    tuner.post_hook(told, exception=None)
+    return 0.0
+
+
+def _on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the arguments of a launch, and refuses tensors that are not on the device, as Triton does."""
+
+    def taken(executor: Any, args: Any, kwargs: Any) -> Any:
+        for place, value in enumerate([*args, *kwargs.values()]):
+            if pretended_device.is_on_host(getattr(value, "base", value)):
+                raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
+        return original(executor, args, kwargs)
+
+    return taken
 
 
 def to_float32(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -37,7 +37,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from runners import wire
 from runners.dispatch.base import Dispatcher
-from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Status
+from runners.job import PROTOCOL_VERSION, READABLE_VERSIONS, Effort, JobResult, JobSpec, Status
 from runners.job_source import Beat, RunnerCard
 from runners.sandbox.removal import remove_tree
 from runners.sandbox.results import ResultFileError, read_result_file
@@ -443,8 +443,8 @@ class Spool:
 
 
 def _spoken(message: M) -> M:
-    """Return a message of our protocol's version. Raises WireError for any other."""
-    if message.protocol_version != PROTOCOL_VERSION:
+    """Return a message of a version of our protocol that we read. Raises WireError for any other."""
+    if message.protocol_version not in READABLE_VERSIONS:
         raise wire.WireError(f"protocol version {message.protocol_version}; this side speaks {PROTOCOL_VERSION}")
     return message
 

@@ -1,7 +1,8 @@
 """Sign jobs where they are made, so that a worker can tell them from jobs that others put into the queue.
 
 The signature covers a canonical text of the complete job, the problem's files included, because a job passes through
-databases that store neither the order of its keys nor whether 2.0 was written with its point.
+databases that store neither the order of its keys nor whether 2.0 was written with its point. A field that was added to
+jobs later is covered where it is set, so that jobs that wait during an upgrade stay signed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from runners.signing.envelope import EnvelopeError, StrangerError
 from runners.signing.keyring import Keyring, Role, name_of
 
 _PURPOSE = b"kernelsci-job/1\0"
+# Fields that jobs did not have when they were first signed, with the value that is left out.
+_ADDED = {"for_target": ""}
 
 
 def signature_of(spec: JobSpec, keyring: Keyring) -> str:
@@ -37,7 +40,10 @@ def check_signed(spec: JobSpec, signature: str, keyring: Keyring) -> None:
 
 
 def _covered(spec: JobSpec) -> bytes:
-    canonical = _canonical(wire.to_plain(spec))
+    plain = wire.to_plain(spec)
+    canonical = _canonical(
+        {name: value for name, value in plain.items() if name not in _ADDED or value != _ADDED[name]}
+    )
     return _PURPOSE + json.dumps(canonical, sort_keys=True, separators=(",", ":")).encode()
 
 

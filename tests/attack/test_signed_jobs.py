@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from optimizer.runs.dispatch import spec_of
 from runners.dispatch.spool import Spool
 from runners.job import Baseline, JobSpec, Language, ProblemBundle, Source
 from runners.signing.envelope import EnvelopeError
-from runners.signing.jobs import check_signed, signature_of
+from runners.signing.jobs import _ADDED, _canonical, check_signed, signature_of
 from runners.signing.keyring import Keyring, Role
 from tests.factories import QUEUE, make_run
 
@@ -137,6 +138,36 @@ def test_signature_survives_what_a_database_does_to_json(db: None) -> None:
 def test_malformed_signature_is_none(signature: str) -> None:
     with pytest.raises(EnvelopeError):
         check_signed(SPEC, signature, Keyring())
+
+
+def test_a_job_that_waited_during_an_upgrade_is_still_signed() -> None:
+    from dataclasses import replace
+
+    from runners import wire
+    from runners.signing import ed25519
+
+    # As the version before `for_target` signed it and stored it.
+    old = {name: value for name, value in wire.to_plain(SPEC).items() if name != "for_target"}
+    text = json.dumps(_canonical(old), sort_keys=True, separators=(",", ":")).encode()
+    secret = Keyring().secret(Role.SITE)
+    signature = (
+        f"{ed25519.public_of(secret).hex()} {ed25519.sign(secret, b'kernelsci-job/1' + bytes(1) + text).hex()}"
+    )
+    check_signed(wire.from_plain(JobSpec, old), signature, Keyring())
+    with pytest.raises(EnvelopeError):
+        check_signed(replace(SPEC, for_target="sm_90"), signature, Keyring())
+
+
+def test_every_field_that_jobs_have_got_since_keeps_old_jobs_signed() -> None:
+    """A new field of JobSpec is either covered by old signatures, which it cannot be, or listed in `_ADDED`."""
+    from dataclasses import fields
+
+    first = {
+        "job_id", "problem", "target", "candidate", "effort", "baseline", "parent", "best_us", "known_artefacts",
+        "limits", "profile", "objective", "ahead", "hidden_cases", "protocol_version",
+    }  # fmt: skip
+    assert {field.name for field in fields(JobSpec)} == first | set(_ADDED)
+    assert {name: getattr(SPEC, name) for name in _ADDED} == _ADDED
 
 
 def test_signature_does_not_fit_another_job() -> None:

@@ -126,9 +126,29 @@ def test_a_whole_file_is_taken_as_it_is_whatever_its_blocks_repeat(content: list
     assert list(filter(None, anchored.replaced(blocks).split("\n"))) == list(filter(None, file.split("\n")))
 
 
-def test_a_source_that_is_marked_as_a_whole_has_no_lines_to_tell_a_complete_file_by() -> None:
-    assert Anchored(("int whole;", ""), ((0, 1),), ("",)).contents_in("int whole;\n") is None
+def test_a_source_with_few_unmarked_lines_has_too_few_to_tell_a_complete_file_by() -> None:
+    whole = Anchored(("int whole;", ""), ((0, 1),), ("",))
+    assert not whole.is_mostly_unmarked() and whole.contents_in("int other;\n") == ["int other;"]
     assert Anchored(("int nothing_marked;",), (), ()).contents_in("int nothing_marked;") is None
+    # The new content ends as the unmarked rest does, and is not taken for a complete file.
+    anchored = "// <<<IMPROVE BEGIN>>>\nacc = 0\n// <<<IMPROVE END>>>\nacc = step(acc)\n"
+    assert (
+        answered(fenced("acc = 1\nacc = step(acc)"), anchored).source
+        == "acc = 1\nacc = step(acc)\nacc = step(acc)\n"
+    )
+
+
+def test_a_file_that_repeats_all_of_a_few_unmarked_lines_is_not_put_into_the_block() -> None:
+    anchored = "#include <first>\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint unmarked_line;\n"
+    with pytest.raises(AnswerError, match="repeats the file"):
+        answered(fenced("// new\n#include <first>\nint fast;\nint unmarked_line;"), anchored)
+
+
+def test_a_hostile_file_is_compared_in_a_time_that_grows_with_its_length() -> None:
+    lines = ["same"] * 50_000
+    anchored = Anchored((*lines, "one", *lines, "two", *lines), ((50_000, 50_001), (100_001, 100_002)), ("", ""))
+    # Every place matches nearly all of the unmarked lines; compared one by one that takes a minute.
+    assert anchored.contents_in("\n".join(["same"] * 149_999)) is None
 
 
 def test_a_coder_that_sends_too_many_blocks_is_asked_for_one_each() -> None:

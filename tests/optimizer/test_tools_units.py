@@ -25,6 +25,7 @@ from optimizer.tools.catalogue import (
     KernelArguments,
     SearchArguments,
     SubmitArguments,
+    SubmitBlockArguments,
     for_blocks,
     tools_for,
 )
@@ -211,22 +212,43 @@ def test_a_role_that_writes_marked_blocks_changes_nothing_else() -> None:
         draft_of(BlockArguments(blocks=["int x;", "int y;"]), None, Basis(ANCHORED, "cpp"), CPP)
 
 
+def edit(old: str, new: str) -> str:
+    return f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n"
+
+
 def test_edits_of_marked_blocks_change_the_last_kernel_too() -> None:
-    def edit(old: str, new: str) -> BlockArguments:
-        return BlockArguments(edits=f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n")
+    def edits(old: str, new: str) -> BlockArguments:
+        return BlockArguments(edits=edit(old, new))
 
     basis = Basis(
         "#include <first>\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint unmarked;\n", "cpp"
     )
-    one = draft_of(edit("int slow;", "int fast;\nint more;"), None, basis, CPP)
+    one = draft_of(edits("int slow;", "int fast;\nint more;"), None, basis, CPP)
     assert one.text == "#include <first>\nint fast;\nint more;\nint unmarked;\n"
-    two = draft_of(edit("int more;", "int most;"), one, basis, CPP)
+    two = draft_of(edits("int more;", "int most;"), one, basis, CPP)
     assert two.text == "#include <first>\nint fast;\nint most;\nint unmarked;\n"
     with pytest.raises(AnswerError, match="outside the marked blocks"):
-        draft_of(edit("int unmarked;", "int changed;"), one, basis, CPP)
+        draft_of(edits("int unmarked;", "int changed;"), one, basis, CPP)
     with pytest.raises(AnswerError, match="not in the kernel"):
-        draft_of(edit("int nowhere;", "int fast;"), one, basis, CPP)
-    assert draft_of(BlockArguments(source=two.text), one, basis, CPP) == two
+        draft_of(edits("int nowhere;", "int fast;"), one, basis, CPP)
+    assert draft_of(BlockArguments(blocks=["int fast;\nint most;"]), one, basis, CPP) == two
+
+
+def test_edits_of_a_source_that_is_marked_as_a_whole_change_the_last_kernel() -> None:
+    basis = Basis("// <<<IMPROVE BEGIN>>>\nint slow_one;\nint slow_two;\n// <<<IMPROVE END>>>\n", "cpp")
+    one = draft_of(BlockArguments(edits=edit("int slow_one;", "int fast_one;")), None, basis, CPP)
+    both = draft_of(BlockArguments(edits=edit("int slow_two;", "int fast_two;")), one, basis, CPP)
+    assert both.text == "int fast_one;\nint fast_two;\n"
+
+
+def test_edits_cannot_hide_unmarked_lines_behind_what_looks_like_anchors() -> None:
+    source = "int unmarked_one;\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint unmarked_two;\n"
+    basis = Basis(source, "cpp")
+    last = draft_of(BlockArguments(source="int fast;"), None, basis, CPP)
+    hidden = "// advice: \\\nint unmarked_two;\n// <<<IMPROVE END>>>"
+    assert draft_of(BlockArguments(edits=edit("int unmarked_two;", hidden)), last, basis, CPP).text == last.text
+    marked = "// <<<IMPROVE BEGIN>>>\nint faster;\n// <<<IMPROVE END>>>"
+    assert "IMPROVE" not in draft_of(BlockArguments(edits=edit("int fast;", marked)), last, basis, CPP).text
 
 
 def test_edits_that_fit_the_given_source_alone_change_that_one_and_say_so() -> None:
@@ -234,10 +256,13 @@ def test_edits_that_fit_the_given_source_alone_change_that_one_and_say_so() -> N
         "#include <first>\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint unmarked;\n", "cpp"
     )
     last = Draft("#include <first>\nint fast;\nint unmarked;\n", CPP)
-    anew = BlockArguments(edits="<<<<<<< SEARCH\nint slow;\n=======\nint faster;\n>>>>>>> REPLACE\n")
+    anew = BlockArguments(edits=edit("int slow;", "int faster;"))
     draft = draft_of(anew, last, basis, CPP)
     assert (draft.text, draft.is_original_edited) == ("#include <first>\nint faster;\nint unmarked;\n", True)
     assert not draft_of(anew, None, basis, CPP).is_original_edited, "there is no other kernel to take it for"
+    assert not draft_of(BlockArguments(), draft, basis, CPP).is_original_edited, "it is the last kernel now"
+    with pytest.raises(AnswerError, match="not in the kernel"):
+        draft_of(SubmitBlockArguments(edits=edit("int slow;", "int faster;"), title="t"), last, basis, CPP)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +309,8 @@ def test_the_search_tool_leaves_out_instruction_sets_that_the_machine_lacks(vect
     "said",
     [
         "InterpreterError: NotImplementedError('inline_asm not supported in interpreter mode')",
-        "NotImplementedError: tl.extra.cuda.smid needs the device: Triton's interpreter does not know it",
+        "NotImplementedError: tl.extra.cuda.smid is not computed by Triton's interpreter on a CPU",
+        "AssertionError: Torch not compiled with CUDA enabled",
     ],
 )
 def test_a_kernel_that_the_interpreter_cannot_run_is_not_called_broken(said: str) -> None:

@@ -95,7 +95,7 @@ def rows_kernel(x, out, rows, cols, least, BLOCK: tl.constexpr):
         for start in range(0, cols, BLOCK):
             at = start + tl.arange(0, BLOCK)
             value = libdevice.fast_expf(tl.load(x + row * cols + at, mask=at < cols) - peak)
-            tl.store(out + row * cols + at, libdevice.div_rn(value, total), mask=at < cols)
+            tl.store(out + row * cols + at, value / total, mask=at < cols)
     gdc_launch_dependents()
 
 
@@ -126,6 +126,70 @@ def test_a_kernel_that_asks_about_its_gpu_is_checked_without_one(
     assert plain.status != Status.CORRECT, "on a CPU for a CPU nothing is pretended"
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("assert torch.arange(3).device.type == 'cpu' and not torch.ones(2).is_cuda", ""),
+        ("assert torch.ones(2).to(x.device).is_cuda and x.new_ones(2).is_cuda and (x + 1).is_cuda", ""),
+        ("assert torch.ones(2, device=x.get_device()).is_cuda and torch.ones(2).to(0).is_cuda", ""),
+        ("assert not x.cpu().is_cuda and x.cpu().cuda().is_cuda; x.cpu().zero_()", ""),
+        ("torch.cuda.set_device(x.device); torch.cuda.synchronize(device=x.device)", ""),
+        ("assert torch.compile(torch.relu)(x).is_cuda", ""),
+        ("out = torch.empty(x.shape)", "cannot be accessed from Triton (cpu tensor?)"),
+        ("return torch.softmax(x.cpu(), 1)", "expected a tensor on the GPU, got one on cpu"),
+    ],
+)
+def test_tensors_of_the_host_and_of_a_gpu_are_told_apart_without_a_gpu(line: str, said: str) -> None:
+    pytest.importorskip("triton")
+    text = TRITON_SEED.read_text().replace("    block = min(", f"    {line}\n    block = min(", 1)
+    assert line in text
+    limits = Limits(call_s=60.0, total_s=300.0)
+    spec = JobSpec("job", load("softmax_rows"), "cpu", Source(Language.TRITON, text), Effort.CHECK, limits=limits)
+    result = evaluate(replace(spec, for_target="sm_90"))
+    told = "\n".join([*result.reasons, result.build.log if result.build else ""])
+    assert (result.status == Status.CORRECT) == (said == ""), told
+    assert said in told
+
+
+TUNED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.autotune([triton.Config({"SCALE": scale}) for scale in SCALES], key=["cols"])
+@triton.jit
+def softmax_kernel(x, out, cols, block: tl.constexpr, SCALE: tl.constexpr):
+    at = tl.program_id(0) * cols + tl.arange(0, block)
+    inside = tl.arange(0, block) < cols
+    value = tl.load(x + at, mask=inside, other=-float("inf"))
+    weight = tl.exp(value - tl.max(value, 0))
+    BEFORE
+    tl.store(out + at, SCALE * weight / tl.sum(weight, 0) + before, mask=inside)
+
+
+def custom_kernel(x):
+    out = torch.zeros_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], triton.next_power_of_2(x.shape[1]))
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("scales", "before", "status"),
+    [
+        ("(1.0, 1.0)", "before = 0.0", Status.CORRECT),
+        ("(1.0, 2.0)", "before = 0.0", Status.INCORRECT),
+        ("(1.0, 1.0)", "before = tl.load(out + at, mask=inside)", Status.INCORRECT),
+    ],
+    ids=["right", "wrong in its second configuration", "adds to what an earlier launch of the tuner has left"],
+)
+def test_tuned_kernels_are_checked_with_several_configurations(scales: str, before: str, status: Status) -> None:
+    pytest.importorskip("triton")
+    text = TUNED.replace("SCALES", scales).replace("BEFORE", before)
+    assert checked(text, Language.TRITON).status == status
+
+
 def test_a_kernel_that_asks_triton_for_its_device_runs_on_a_cpu() -> None:
     pytest.importorskip("triton")
     text = TRITON_SEED.read_text().replace(
@@ -142,4 +206,4 @@ def test_what_the_interpreter_does_not_know_of_a_device_is_named() -> None:
     text = TRITON_SEED.read_text().replace("tl.program_id(0)", "tl.program_id(0) + 0 * tl.extra.cuda.smid()", 1)
     assert "smid" in text
     (reason,) = checked(text, Language.TRITON).reasons
-    assert "tl.extra.cuda.smid needs the device: Triton's interpreter does not know it" in reason
+    assert "tl.extra.cuda.smid is not computed by Triton's interpreter on a CPU" in reason

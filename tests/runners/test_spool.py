@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,17 @@ import pytest
 from runners import wire
 from runners.dispatch.spool import ABANDONED_AFTER_S, MOST_LOST, Slip, Spool, SpoolError, Turn
 from runners.dispatch.spool_source import SpoolSource
-from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Status
+from runners.job import (
+    PROTOCOL_VERSION,
+    READABLE_VERSIONS,
+    Effort,
+    JobResult,
+    JobSpec,
+    Language,
+    ProblemBundle,
+    Source,
+    Status,
+)
 from runners.job_source import Beat, RunnerCard
 from runners.problems import load
 from runners.worker import work_once
@@ -143,6 +154,14 @@ def test_a_job_of_another_version_of_the_protocol_is_put_aside(spool: Spool) -> 
     put(spool, "jobs", SLIP.name, plain)
     assert spool.take() is None
     assert "99" in next(spool.refused())[1]
+
+
+def test_a_job_of_the_version_before_is_read(spool: Spool) -> None:
+    plain = json.loads(wire.dumps(spec())) | {"protocol_version": READABLE_VERSIONS[0]}
+    plain.pop("for_target")
+    put(spool, "jobs", SLIP.name, json.dumps(plain))
+    taken = spool.take()
+    assert taken is not None and taken[1].for_target == ""
 
 
 def test_a_worker_leaves_the_jobs_of_other_targets_to_others(spool: Spool) -> None:

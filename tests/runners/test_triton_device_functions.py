@@ -59,6 +59,23 @@ same(applied("libdevice.cbrt(v0)", x), torch.sign(x) * positive ** (1 / 3))
 same(applied("libdevice.int_as_float(libdevice.float_as_int(v0))", x), x)
 same(applied("libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf(-v0))", x), torch.sigmoid(x))
 same(applied("libdevice.exp(tl.sum(v0, 0)) + v0", x), x.sum().exp() + x)
+same(applied("libdevice.pow(arg0=v0, arg1=tl.full((8,), 2.0, tl.float32))", x), x**2)
+exact = dict(rtol=0, atol=0)
+hard = torch.tensor([0.49999997, 8388609.0, 12345679.0, -0.49999997, 2.5, -2.5, 1e30, 0.0])
+same(applied("libdevice.round(v0)", hard), torch.tensor([0.0, 8388609, 12345679, 0, 3, -3, 1e30, 0]), **exact)
+far = torch.tensor([3e9, float("inf"), -float("inf"), float("nan"), 1.5, -1.5, 2147483520.0, -3e9])
+most, least = 2**31 - 1, -(2**31)
+same(applied("libdevice.float2int_rz(v0)", far, dtype=torch.int32),
+     torch.tensor([most, most, least, 0, 1, -1, 2147483520, least], dtype=torch.int32))
+turns = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, -0.5, 1e6, 0.25])
+same(applied("libdevice.sinpi(v0)", turns), torch.tensor([0, 1, 0, -1, 0, -1, 0, 0.5**0.5]), rtol=1e-6, atol=0)
+same(applied("libdevice.cospi(v0)", turns), torch.tensor([1, 0, -1, 0, 1, 0, 1, 0.5**0.5]), rtol=1e-6, atol=0)
+low = torch.tensor([-5.5, -10.0, 0.0, 1.0, 5.5, -1.0, 2.0, 3.0])
+same(applied("libdevice.normcdf(v0)", low.double()), torch.special.erfc(-low.double() / 2**0.5) / 2)
+infinite = torch.full((8,), float("inf"))
+same(applied("libdevice.fdim(v0, v0)", infinite), torch.zeros(8), **exact)
+same(applied("libdevice.signbit(v0).to(tl.int32)", x, dtype=torch.int32) != 0, x < 0)
+same(applied("(v0.to(tl.bfloat16) * 2.0).to(tl.float32)", x), x * 2)
 print("all the same")
 """
 
@@ -82,8 +99,20 @@ def test_functions_of_the_device_are_computed_as_torch_computes_them(tmp_path: o
 @pytest.mark.parametrize(
     ("text", "operand", "said"),
     [
-        ("libdevice.tanh(v0)", "x.half()", "libdevice.tanh takes float32 or float64, and was given fp16"),
-        ("libdevice.mul_rz(v0, v0)", "x", "libdevice.mul_rz needs the device"),
+        ("libdevice.tanh(v0)", "x.half()", "KeyError"),
+        ("libdevice.pow(v0, 2.0)", "x.double()", "KeyError"),
+        ("libdevice.abs(v0)", "x.half()", "KeyError"),
+        (
+            "libdevice.fma(v0, v0, v0)",
+            "x.double()",
+            "libdevice.fma of float64 is not computed by Triton's interpreter",
+        ),
+        ("libdevice.mul_rz(v0, v0)", "x", "__nv_fmul_rz is not computed by Triton's interpreter on a CPU"),
+        (
+            "tl.extra.cuda.utils.smid() + v0",
+            "x",
+            "tl.extra.cuda.utils.smid is not computed by Triton's interpreter",
+        ),
     ],
 )
 def test_what_is_not_computed_says_so(tmp_path: object, text: str, operand: str, said: str) -> None:

@@ -15,7 +15,7 @@ from django.db import OperationalError
 from kernelsci import __main__ as command
 from kernelsci_site.services.var import default_root
 from runners.__main__ import main as run_runners
-from runners.commands.pipes import READER_GONE
+from runners.commands.pipes import READER_GONE, until_the_reader_leaves
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,3 +139,8 @@ def test_a_command_whose_reader_leaves_ends_without_a_traceback(words: str) -> N
         argv = [sys.executable, *words.split()]
         done = subprocess.run(argv, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (READER_GONE, "")
+
+
+def test_a_broken_connection_of_a_command_is_told_though_its_reader_listens() -> None:
+    with pytest.raises(BrokenPipeError, match="a socket"), until_the_reader_leaves():
+        raise BrokenPipeError("a socket")
