@@ -1,6 +1,6 @@
 """Compute the functions of a device's mathematical library in Triton's interpreter.
 
-The interpreter (Triton 3.6) knows `tl` and not `tl.extra`: a kernel that calls `libdevice.tanh`, as every GELU in
+The interpreter (Triton 3.7) knows `tl` and not `tl.extra`: a kernel that calls `libdevice.tanh`, as every GELU in
 Triton does, ends with an error. Here Triton's own definitions check and broadcast the operands, as when they are
 compiled, and torch computes the values of the whole block, to the accuracy of a CPU's library. The functions that are
 not in `_COMPUTED` say that they are not computed here.

@@ -1,6 +1,6 @@
 """Let Triton's interpreter run what it cannot by itself: bfloat16, floats as arguments, the device's library, tuners.
 
-The interpreter (triton/runtime/interpreter.py, Triton 3.6) holds bfloat16 as its bits in 16-bit integers and hands
+The interpreter (triton/runtime/interpreter.py, Triton 3.7) holds bfloat16 as its bits in 16-bit integers and hands
 these to NumPy, so that sums, products and `tl.dot` of them are those of the integers. Here such operands become
 float32 first, and results are rounded back to bfloat16, to the nearest and ties to even, as a GPU does.
 
