@@ -22,6 +22,7 @@ from runners.harness.timing import case_timer
 from runners.harness.timing.case_timer import LONG_US, WARM_US, CaseTimer, Way
 from runners.harness.timing.plan import FULL
 from runners.harness.timing.sessions import Timings
+from runners.harness.timing.statistics import Interval
 from runners.harness.verdict.report import speedup_of
 from runners.job import Flag, Objective, Status, Verdict
 from runners.problems.base import Case, Purpose
@@ -302,6 +303,25 @@ def test_a_parent_is_compared_by_device_time_beside_a_reference_that_cannot_be_h
     assert against_reference.basis is Objective.CALL
     assert against_reference.median == pytest.approx(40.0, rel=0.005)
     assert [session.holds(CANDIDATE, PARENT) for session in timings.sessions[CASE.name]] == [True] * FULL.sessions
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (Interval(1.3, 1.1, 1.6), Verdict.FASTER),
+        (Interval(1.3, 0.99, 1.6), Verdict.SAME),
+        (Interval(1.02, 1.015, 1.03), Verdict.SAME),
+    ],
+    ids=["by the whole interval", "by a part of it", "for less than a third of what is claimed"],
+)
+def test_load_hides_no_win_that_the_referees_clock_shows(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, seen: Interval, expected: Verdict
+) -> None:
+    timings = timed([Side(CANDIDATE, clock, 10.0, 5.0), Side(BASELINE, clock, 32.0, 5.0)])
+    assert speedup_of(timings, BASELINE, "torch_eager", 1.01, random.Random(1)).verdict is Verdict.FASTER
+    monkeypatch.setattr(Timings, "clocks_agree", lambda *_, **__: False)
+    monkeypatch.setattr(Timings, "referee_speedup", lambda *_: seen)
+    assert speedup_of(timings, BASELINE, "torch_eager", 1.01, random.Random(1)).verdict is expected
 
 
 def test_a_parent_that_cannot_be_held_is_compared_by_call_time(clock: Clock) -> None:

@@ -29,22 +29,25 @@ def speedup_of(
     """Return the speedup over all cases against one opponent with its verdict.
 
     Each case counts by its own basis unless one is given. A win that the referee's own clock did not see, or that
-    load on the machine hid from it, is `same`: nothing was shown.
+    load on the machine hid from it, is `same`: nothing was shown. Load hides no win that the whole interval of the
+    referee's clock shows, since that clock contains whatever a candidate could leave out of its own times.
     """
     interval = timings.speedup(opponent, rng, basis)
     found = verdict(interval, floor)
-    if found is Verdict.FASTER and not _seen(timings, opponent, interval.low, rng):
+    if found is Verdict.FASTER and not _seen(timings, opponent, interval.low, floor, rng):
         found = Verdict.SAME
     bases = {basis or timings.basis(case, opponent) for case in timings.sessions}
     shown = Objective.CALL if bases == {Objective.CALL} else Objective.DEVICE
     return Speedup(interval.median, interval.low, interval.high, label, floor, found, shown)
 
 
-def _seen(timings: Timings, opponent: str, claimed: float, rng: random.Random) -> bool:
-    seen = timings.referee_speedup(opponent, rng).median
+def _seen(timings: Timings, opponent: str, claimed: float, floor: float, rng: random.Random) -> bool:
+    seen = timings.referee_speedup(opponent, rng)
+    if seen.low > floor and seen.low * SEEN_FACTOR >= claimed:
+        return True
     # Strictly: what load hides is not shown, so it does not count as a win.
     agreed = all(timings.clocks_agree(case, strictly=True) for case in timings.sessions)
-    return agreed and seen * (SEEN_FACTOR if seen > 1 else UNSEEN_FACTOR) >= claimed
+    return agreed and seen.median * (SEEN_FACTOR if seen.median > 1 else UNSEEN_FACTOR) >= claimed
 
 
 def case_results(
