@@ -46,6 +46,7 @@ from optimizer.models import (
 from optimizer.models.choices import OPEN_CALL_STATES
 from optimizer.search import settings_in_force
 from optimizer.search.base import Draft, RecordedAsk
+from optimizer.search.machinery.seeds import EARLIER_KEY
 from optimizer.secrets.keys import UnreadableKeyError
 from runners.job import Language, Source
 
@@ -88,6 +89,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         best_speedup=run.best_speedup,
         calls=[_recorded(call, strip) for call in calls],
         tuned=_tuned(run, strip),
+        earlier=_earlier(run, strip),
     )
 
 
@@ -122,10 +124,15 @@ def _shipped(name: str) -> RunRecord:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Hold what a replayed run takes from its recording: the questions by key, and tuned kernels by their parent."""
+    """Hold what a replayed run takes from its recording.
+
+    These are the questions by key, tuned kernels by their parent, and the kernels of earlier runs with which a warm
+    start began.
+    """
 
     asks: Mapping[str, RecordedAsk] = field(default_factory=dict)
     tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
+    earlier: Sequence[Draft] = ()
 
 
 def recorded_in(run: Run) -> Recorded:
@@ -148,9 +155,14 @@ def recorded_in(run: Run) -> Recorded:
     }
     tuning: dict[str, list[Draft]] = defaultdict(list)
     for kernel in record.tuned:
-        source = Source(Language(kernel.language), kernel.text, dict(kernel.tunables), tuple(kernel.flags))
-        tuning[kernel.parent].append(Draft(kernel.key, source, (kernel.parent,), "tuner", title=kernel.title))
-    return Recorded(asks, tuning)
+        tuning[kernel.parent].append(_draft(kernel, AuthorKind.TUNER))
+    return Recorded(asks, tuning, [_draft(kernel, AuthorKind.SEED) for kernel in record.earlier])
+
+
+def _draft(kernel: RecordedKernel, author: AuthorKind) -> Draft:
+    source = Source(Language(kernel.language), kernel.text, dict(kernel.tunables), tuple(kernel.flags))
+    parents = (kernel.parent,) if kernel.parent else ()
+    return Draft(kernel.key, source, parents, author.value, title=kernel.title)
 
 
 def replay_note(run: Run) -> str:
@@ -289,18 +301,25 @@ def _tuned(run: Run, strip: Stripper) -> list[RecordedKernel]:
     """Return the kernels that tuning made of others."""
     bases = KernelParent.objects.filter(kernel__run=run, kernel__author_kind=AuthorKind.TUNER, rank=0)
     links = bases.select_related("kernel", "parent").order_by("kernel__number")
-    return [
-        RecordedKernel(
-            key=kernel.key,
-            parent=parent.key,
-            title=strip.prose(kernel.title),
-            language=kernel.language,
-            text=strip.everywhere(kernel.source),
-            tunables=kernel.tunables,
-            flags=kernel.flags,
-        )
-        for kernel, parent in ((link.kernel, link.parent) for link in links)
-    ]
+    return [_kernel(link.kernel, link.parent.key, strip) for link in links]
+
+
+def _earlier(run: Run, strip: Stripper) -> list[RecordedKernel]:
+    """Return the kernels of earlier runs with which the run began."""
+    taken = run.kernels.filter(key__startswith=EARLIER_KEY).order_by("number")
+    return [_kernel(kernel, "", strip) for kernel in taken]
+
+
+def _kernel(kernel: Kernel, parent: str, strip: Stripper) -> RecordedKernel:
+    return RecordedKernel(
+        key=kernel.key,
+        parent=parent,
+        title=strip.prose(kernel.title),
+        language=kernel.language,
+        text=strip.everywhere(kernel.source),
+        tunables=kernel.tunables,
+        flags=kernel.flags,
+    )
 
 
 def _words_of(run: Run) -> list[str]:

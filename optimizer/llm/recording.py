@@ -68,15 +68,16 @@ class RecordedCall(BaseModel):
 
 
 class RecordedKernel(BaseModel):
-    """Hold a kernel that parameter tuning made. Recorded answers may build on it.
+    """Hold a kernel that no recorded answer wrote and that recorded answers may build on.
 
-    Tuning again would try other values, because it depends on measured times.
+    Parameter tuning made it of its parent, and would try other values again because it depends on measured times; or a
+    warm start took it over from an earlier run, and would take other ones now. `parent` is empty then.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(max_length=120)
-    parent: str = Field(max_length=120)
+    parent: str = Field(default="", max_length=120)
     title: str = Field(default="", max_length=200)
     language: str = Field(max_length=10)
     text: str = Field(max_length=1_100_000)
@@ -102,6 +103,7 @@ class RunRecord(BaseModel):
     best_speedup: float | None = None
     calls: list[RecordedCall] = Field(max_length=100_000)
     tuned: list[RecordedKernel] = Field(default=[], max_length=10_000)
+    earlier: list[RecordedKernel] = Field(default=[], max_length=100)
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
         """Return the accepted answer to a question, or None."""

@@ -43,16 +43,22 @@ def add_seeds(run: Run) -> None:
     for seed in problem_of(run).seeds:
         if seed.source.language in languages:
             add_kernel(run, _draft(seed), begin=begin_or_wait)
-    if settings_of(run).warm_start and _may_take_over(run):
+    if not settings_of(run).warm_start:
+        return
+    if recorded := recorded_in(run).earlier:
+        for draft in recorded:
+            add_kernel(run, draft)
+        record(run, RunNoted(text=f"Warm start with the recording's kernels of earlier runs: {len(recorded)}."))
+    elif _may_take_over(run):
         _add_best_of_earlier_runs(run)
         _note_kernel_in_prompts(run)
 
 
 def _may_take_over(run: Run) -> bool:
-    """Return whether the run may begin with kernels of earlier runs.
+    """Return whether the run may begin with today's best kernels of earlier runs.
 
-    A replay does so only where its recording did. Otherwise the kernels that it repeats could be among its seeds, and
-    count as duplicates.
+    A replay does so only where its recording did and does not hold the kernels, as recordings once did not. Otherwise
+    the kernels that it repeats could be among its seeds, and count as duplicates.
     """
     asks = recorded_in(run).asks.values()
     return not asks or any(EARLIER_KEY in json.dumps(ask.context) for ask in asks)

@@ -99,6 +99,21 @@ def test_a_replay_begins_with_earlier_kernels_only_where_its_recording_did(finis
         assert replay.kernels.filter(key__startswith="seed.earlier").exists() == takes_over
 
 
+def test_a_replay_begins_with_the_kernels_of_its_recording_though_there_are_better_ones_now(finished: Run) -> None:
+    warm = another(finished)
+    taken = warm.kernels.get(key="seed.earlier1")
+    do_import_record(make_user(finished.team, TeamRole.OWNER), finished.team, "mine", to_bytes(record_of(warm)))
+    assert finished.best_kernel is not None
+    finished.best_kernel.source = "// faster\n" + finished.best_kernel.source
+    finished.best_kernel.save()
+    replay = make_run(finished.team, providers={"default": {"provider": "replay", "record": "mine"}})
+    add_seeds(replay)
+    again = replay.kernels.get(key="seed.earlier1")
+    assert (again.source, again.author_kind, again.title) == (taken.source, AuthorKind.SEED, taken.title)
+    assert "Warm start with the recording's kernels of earlier runs: 1." in notes_of(replay)
+    assert another(finished).kernels.get(key="seed.earlier1").source != taken.source, "others take the better one"
+
+
 def test_a_run_may_be_started_without(finished: Run) -> None:
     assert begun_with(another(finished, settings={"warm_start": False})) == []
     assert begun_with(another(finished, settings={"preset": "as_published"})) == []
