@@ -301,9 +301,15 @@ def _being_written(history: History) -> list[str]:
 
 
 def _is_to_come(history: History, keys: Iterable[str]) -> bool:
-    """Return whether one of these kernels is being written or measured."""
+    """Return whether one of these kernels is being written or measured, or its recorded attempt is not opened yet."""
     written = {*_being_written(history)}
-    return any(key in written if (kernel := history.kernel(key)) is None else not kernel.finished for key in keys)
+    unopened = {
+        attempt
+        for attempt, role in (key.split(".", 1) for key in history.recorded if "." in key)
+        if is_attempt(attempt) and role in OPENING_ROLES and not _opening(history.calls, int(attempt[1:]))
+    }
+    to_come = written | unopened
+    return any(key in to_come if (kernel := history.kernel(key)) is None else not kernel.finished for key in keys)
 
 
 def _chosen(chooser: str, tree: Tree, history: History, number: int) -> Node:

@@ -318,6 +318,19 @@ def test_a_replayed_attempt_waits_for_the_kernels_that_its_recording_built_on() 
     assert asks_with(first)[0] == ("a3.solo", "a1")
 
 
+def test_a_replayed_attempt_waits_for_one_that_waits_itself() -> None:
+    run = played(Sampling(), SoloSettings(concurrency=3), budget=1)
+    recorded = {
+        **{key: RecordedAsk("solo", call.context, "KernelAnswer") for key, call in run.calls.items()},
+        "a2.solo": RecordedAsk("solo", {"node": "a1", "window": ["a1"]}, "KernelAnswer"),
+        "a3.solo": RecordedAsk("solo", {"node": "a2", "window": ["a2"]}, "KernelAnswer"),
+    }
+    measured = [replace(kernel, finished=kernel.key != "a1") for kernel in run.kernels]
+    told = replace(run.history(), evaluations_left=6, kernels=tuple(measured), recorded=recorded)
+    # The second waits for the first and is not opened, so that nothing of it is being written yet.
+    assert asked_by(Sampling(), told) == []
+
+
 def test_agents_that_never_answer_end_the_run_instead_of_asking_for_ever() -> None:
     run = played(Stark(), StarkSettings(), answer=lambda ask: None)
     assert "5 times in a row" in run.finished
