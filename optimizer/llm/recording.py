@@ -10,12 +10,14 @@ import json
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 # Since format 2, questions carry their context, so that a replay follows the recorded decisions.
 FORMAT: Literal[2] = 2
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
+# As `optimizer.search.machinery.seeds.EARLIER_KEY` begins, with a number.
+_EARLIER = re.compile(r"seed\.earlier[1-9][0-9]{0,3}")
 _MARK = re.compile(r"(<<<(?:BEGIN|END) DATA) [0-9a-f]{16}")
 
 
@@ -79,7 +81,7 @@ class RecordedKernel(BaseModel):
     key: str = Field(max_length=120)
     parent: str = Field(default="", max_length=120)
     title: str = Field(default="", max_length=200)
-    language: str = Field(max_length=10)
+    language: Literal["cpp", "hip", "cuda", "triton", "python"]
     text: str = Field(max_length=1_100_000)
     tunables: dict[str, int | float | str | bool] = {}
     flags: list[str] = []
@@ -103,7 +105,18 @@ class RunRecord(BaseModel):
     best_speedup: float | None = None
     calls: list[RecordedCall] = Field(max_length=100_000)
     tuned: list[RecordedKernel] = Field(default=[], max_length=10_000)
-    earlier: list[RecordedKernel] = Field(default=[], max_length=100)
+    earlier: list[RecordedKernel] = Field(default=[], max_length=10)
+
+    @field_validator("earlier")
+    @classmethod
+    def _is_named_as_by_a_warm_start(cls, earlier: list[RecordedKernel]) -> list[RecordedKernel]:
+        """Refuse keys that could be those of the run's own kernels, which would not be measured then."""
+        keys = [kernel.key for kernel in earlier]
+        if len(set(keys)) < len(keys) or not all(_EARLIER.fullmatch(key) for key in keys):
+            raise ValueError("the kernels of earlier runs are not named as a warm start names them")
+        if any(kernel.parent for kernel in earlier):
+            raise ValueError("a kernel of an earlier run has no parent")
+        return earlier
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
         """Return the accepted answer to a question, or None."""

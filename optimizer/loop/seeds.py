@@ -45,10 +45,11 @@ def add_seeds(run: Run) -> None:
             add_kernel(run, _draft(seed), begin=begin_or_wait)
     if not settings_of(run).warm_start:
         return
-    if recorded := recorded_in(run).earlier:
-        for draft in recorded:
+    if recorded := recorded_in(run).earlier[:WARM_KERNELS]:
+        usable = [draft for draft in recorded if draft.source.language in languages]
+        for draft in usable:
             add_kernel(run, draft)
-        record(run, RunNoted(text=f"Warm start with the recording's kernels of earlier runs: {len(recorded)}."))
+        record(run, RunNoted(text=f"Warm start with the recording's kernels of earlier runs: {len(usable)}."))
     elif _may_take_over(run):
         _add_best_of_earlier_runs(run)
         _note_kernel_in_prompts(run)

@@ -177,7 +177,7 @@ class AttemptStrategy(FlowStrategy):
         call = asked or recorded
         if asked is None and recorded is not None:
             seen = [recorded.context["node"], *recorded.context.get("window", [])]
-            if _is_to_come(history, seen):
+            if _is_to_come(history, seen, number):
                 raise Waiting
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
@@ -232,7 +232,7 @@ def first_sentence(text: str) -> str:
 
 def is_attempt(key: str) -> bool:
     """Return True for the key of an attempt's kernel (a1, a2 …), and False for seeds and tuned kernels."""
-    return key.startswith("a") and key[1:].isdigit()
+    return key.startswith("a") and key.isascii() and key[1:].isdigit()
 
 
 def given_kernels(history: History) -> list[KernelView]:
@@ -300,15 +300,15 @@ def _being_written(history: History) -> list[str]:
     return [key for key, _ in _open_attempts(history) if key not in written]
 
 
-def _is_to_come(history: History, keys: Iterable[str]) -> bool:
-    """Return whether one of these kernels is being written or measured, or its recorded attempt is not opened yet."""
-    written = {*_being_written(history)}
+def _is_to_come(history: History, keys: Iterable[str], number: int) -> bool:
+    """Return whether attempt `number` has to wait for one of these kernels.
+
+    It is being written or measured, or the attempt of a smaller number that is to write it is recorded and not opened.
+    """
     unopened = {
-        attempt
-        for attempt, role in (key.split(".", 1) for key in history.recorded if "." in key)
-        if is_attempt(attempt) and role in OPENING_ROLES and not _opening(history.calls, int(attempt[1:]))
+        f"a{n}" for n in range(1, number) if _opening(history.recorded, n) and not _opening(history.calls, n)
     }
-    to_come = written | unopened
+    to_come = {*_being_written(history)} | unopened
     return any(key in to_come if (kernel := history.kernel(key)) is None else not kernel.finished for key in keys)
 
 

@@ -20,7 +20,8 @@ BASE = "the base"
 # What Triton's interpreter, ours for the device's library, and torch without a GPU say of what they cannot run.
 _NOT_INTERPRETED = re.compile(
     r"NotImplementedError\b.*\b(?:inline_asm not supported in interpreter mode|not computed by Triton's interpreter)"
-    r"|Torch not compiled with CUDA enabled|Tried to instantiate dummy base class"
+    r"|Torch not compiled with CUDA enabled|Tried to instantiate dummy base class|requires CUDA support"
+    r"|without ATen_cuda library|Cannot access accelerator device"
 )
 
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils._device import _device_constructors
 from torch.utils.weak import WeakIdKeyDictionary
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -82,7 +83,7 @@ def pretend(target: Sequence[Any], device: Mapping[str, Any]) -> None:
         "get_arch_list": [f"sm_{properties.major}{properties.minor}"],
         "synchronize": None,
         "set_device": None,
-        "current_stream": SimpleNamespace(cuda_stream=0, synchronize=lambda: None),
+        "current_stream": OnlyStream(),
         "is_current_stream_capturing": False,
     }
     for name, answer in answers.items():
@@ -95,6 +96,18 @@ def pretend(target: Sequence[Any], device: Mapping[str, Any]) -> None:
 
 def _answer(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
+
+
+class OnlyStream:
+    """Stand for the one stream that there is."""
+
+    cuda_stream = 0
+
+    def synchronize(self) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError(f"{name} of a stream is not computed by Triton's interpreter on a CPU")
 
 
 class Switched(nullcontext[None]):
@@ -129,6 +142,15 @@ class OnTheCpu(TorchFunctionMode):
         named = kwargs or {}
         if func in _SAID:
             return _SAID[func][is_on_host(args[0])]
+        if func in _NAMES_DEVICES:
+            return func(*args, **named)
+        # A default of the candidate's, as in `with torch.device("cuda")`, would be asked for below this mode.
+        if (
+            named.get("device") is None
+            and torch.get_default_device().type == ABSENT.type
+            and func in _device_constructors()
+        ):
+            named = {**named, "device": ABSENT}
         wanted = _wanted(func, args, named)
         found = args[0] if func is torch.Tensor.cuda else func(*_here_all(func, args), **_named_here(named))
         if func in _DATA_SET:
@@ -166,7 +188,7 @@ def _wanted(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> torch.d
         return ABSENT
     if func is torch.Tensor.cpu:
         return PRESENT
-    value = named.get("device", args[1] if func is torch.Tensor.to and len(args) > 1 else None)
+    value = named.get("device", args[1] if func in _MOVES and len(args) > 1 else None)
     if isinstance(value, torch.Tensor):
         return PRESENT if is_on_host(value) else ABSENT
     if isinstance(value, int) and not isinstance(value, bool):
@@ -181,6 +203,10 @@ _SAID: dict[Any, tuple[Any, Any]] = {
     attrgetter("device.__get__")(torch.Tensor): (ABSENT, PRESENT),
     torch.Tensor.get_device: (ABSENT.index, -1),
 }
+# What makes or reads the name of a device: no tensor is made by it.
+_NAMES_DEVICES = (torch.device, torch._C._nn._parse_to)
+# What moves a tensor to where its second argument is, or to the device that it names.
+_MOVES = (torch.Tensor.to, torch.Tensor.type_as)
 _DATA_SET = (attrgetter("data.__set__")(torch.Tensor),)
 
 

@@ -331,6 +331,19 @@ def test_a_replayed_attempt_waits_for_one_that_waits_itself() -> None:
     assert asked_by(Sampling(), told) == []
 
 
+@pytest.mark.parametrize("key", ["a2", "a3", "a9", "a\u00b2"])
+def test_a_replayed_attempt_waits_for_nothing_that_cannot_come_before_it(key: str) -> None:
+    run = played(Sampling(), SoloSettings(concurrency=1), budget=1)
+    recorded = {
+        **{key: RecordedAsk("solo", call.context, "KernelAnswer") for key, call in run.calls.items()},
+        "a2.solo": RecordedAsk("solo", {"node": "a1", "window": ["a1", key]}, "KernelAnswer"),
+        "a3.solo": RecordedAsk("solo", {"node": "a1", "window": ["a1"]}, "KernelAnswer"),
+        "a\u00b2.solo": RecordedAsk("solo", {"node": "a1", "window": ["a1"]}, "KernelAnswer"),
+    }
+    told = replace(run.history(), evaluations_left=6, recorded=recorded)
+    assert asked_by(Sampling(), told)[0] == "a2.solo"
+
+
 def test_agents_that_never_answer_end_the_run_instead_of_asking_for_ever() -> None:
     run = played(Stark(), StarkSettings(), answer=lambda ask: None)
     assert "5 times in a row" in run.finished

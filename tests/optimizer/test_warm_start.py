@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace as changed
 from typing import Any
 
@@ -13,7 +14,7 @@ from optimizer.actions.run import do_clone_run
 from optimizer.agents.prompting import build_prompt
 from optimizer.calls.prepare import knowledge_of
 from optimizer.calls.record import record_of
-from optimizer.llm.recording import to_bytes
+from optimizer.llm.recording import RecordError, RunRecord, from_bytes, to_bytes
 from optimizer.loop.seeds import add_seeds
 from optimizer.loop.steps import source_of
 from optimizer.models import (
@@ -35,7 +36,7 @@ from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from optimizer.runs.history import history_of
 from optimizer.search.base import Ask
-from runners.job import Effort, JobResult, JobSpec
+from runners.job import Effort, JobResult, JobSpec, Language
 from runners.tunables import parse
 from runners.worker import Evaluate
 from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
@@ -112,6 +113,56 @@ def test_a_replay_begins_with_the_kernels_of_its_recording_though_there_are_bett
     assert (again.source, again.author_kind, again.title) == (taken.source, AuthorKind.SEED, taken.title)
     assert "Warm start with the recording's kernels of earlier runs: 1." in notes_of(replay)
     assert another(finished).kernels.get(key="seed.earlier1").source != taken.source, "others take the better one"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "a1"},
+        {"key": "seed.reference"},
+        {"key": "seed.earlier0"},
+        {"parent": "seed.reference"},
+        {"language": "klingon"},
+    ],
+)
+def test_a_recording_whose_earlier_kernels_could_stand_for_others_is_refused(
+    finished: Run, change: dict[str, str]
+) -> None:
+    plain = record_of(another(finished)).model_dump(mode="json")
+    read(plain)
+    plain["earlier"][0] |= change
+    with pytest.raises(RecordError):
+        read(plain)
+
+
+def test_a_recording_may_have_kernels_in_every_language(finished: Run) -> None:
+    plain = record_of(another(finished)).model_dump(mode="json")
+    for language in Language:
+        plain["earlier"][0]["language"] = language.value
+        assert read(plain).earlier[0].language == language
+
+
+def test_a_recording_with_an_earlier_kernel_twice_is_refused(finished: Run) -> None:
+    plain = record_of(another(finished)).model_dump(mode="json")
+    plain["earlier"] *= 2
+    with pytest.raises(RecordError):
+        read(plain)
+
+
+def test_a_replay_begins_with_as_many_kernels_as_a_run_and_in_languages_of_its_target(finished: Run) -> None:
+    plain = record_of(another(finished)).model_dump(mode="json")
+    (one,) = plain["earlier"]
+    plain["earlier"] = [one | {"key": f"seed.earlier{n}"} for n in range(1, 8)]
+    plain["earlier"][0]["language"] = "cuda"
+    do_import_record(make_user(finished.team, TeamRole.OWNER), finished.team, "mine", json.dumps(plain).encode())
+    replay = make_run(finished.team, providers={"default": {"provider": "replay", "record": "mine"}})
+    add_seeds(replay)
+    taken = replay.kernels.filter(key__startswith="seed.earlier").values_list("key", flat=True)
+    assert list(taken) == ["seed.earlier2", "seed.earlier3"]
+
+
+def read(plain: dict[str, Any]) -> RunRecord:
+    return from_bytes(json.dumps(plain).encode())
 
 
 def test_a_run_may_be_started_without(finished: Run) -> None:
