@@ -68,8 +68,7 @@ class Anchored:
 
     def unmarked(self) -> list[str]:
         """Return the lines outside the marked blocks."""
-        marked = {number for start, end in self.spans for number in range(start, end)}
-        return [line for number, line in enumerate(self.lines) if number not in marked]
+        return [line for part in self._around() for line in part]
 
     def contents_in(self, file: str) -> list[str] | None:
         """Return the content of every marked block in a complete file, None if the file differs outside the blocks.
@@ -80,10 +79,11 @@ class Anchored:
         if not self.spans:
             return None
         own = without_anchors(file).strip("\n").rstrip().split("\n")
-        lines = [line.rstrip() for line in own]
-        first, *between, last = self._around()
-        start, end = len(_without_blank_start(first)), len(lines) - len(_without_blank_end(last))
-        if end < start or lines[:start] != _without_blank_start(first) or lines[end:] != _without_blank_end(last):
+        lines = _stripped(own)
+        first, *between, last = map(_stripped, self._around())
+        first, last = _without_blank_start(first), _without_blank_start(last[::-1])[::-1]
+        start, end = len(first), len(lines) - len(last)
+        if end < start or lines[:start] != first or lines[end:] != last:
             return None
         found, at = [], start
         for part in between:
@@ -99,13 +99,12 @@ class Anchored:
 
     def is_mostly_unmarked(self) -> bool:
         """Return whether so many lines are outside the blocks that a text with all of them is a complete file."""
-        return sum(len(line.strip()) > SHORT_LINE for part in self._around() for line in part) >= LONG_LINES
+        return sum(len(line.strip()) > SHORT_LINE for line in self.unmarked()) >= LONG_LINES
 
-    def _around(self) -> list[list[str]]:
-        """Return the unmarked lines before, between and behind the blocks, without trailing spaces."""
+    def _around(self) -> list[tuple[str, ...]]:
+        """Return the unmarked lines before, between and behind the blocks."""
         edges = [0, *(edge for span in self.spans for edge in span), len(self.lines)]
-        pairs = zip(edges[::2], edges[1::2], strict=True)
-        return [[line.rstrip() for line in self.lines[start:end]] for start, end in pairs]
+        return [self.lines[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
     def text(self, language: str) -> str:
         """Return the source with anchors, and the advice as comments of the language."""
@@ -134,12 +133,12 @@ class Anchored:
         return "\n".join([*written, *self.lines[position:]])
 
 
+def _stripped(lines: Sequence[str]) -> list[str]:
+    return [line.rstrip() for line in lines]
+
+
 def _without_blank_start(lines: Sequence[str]) -> list[str]:
     return list(dropwhile(lambda line: not line, lines))
-
-
-def _without_blank_end(lines: Sequence[str]) -> list[str]:
-    return _without_blank_start(lines[::-1])[::-1]
 
 
 def without_anchors(source: str) -> str:

@@ -107,7 +107,7 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
         if len(repeated) > max(LONG_LINES, len(outside) / 2) or (repeated == outside and len(outside) > 1):
             raise AnswerError(
                 Fault.WRONG_SHAPE,
-                "The answer repeats the file with other changes. Send the new content of the marked blocks alone.",
+                "The answer repeats the file and changes it outside the marked blocks. Send only their new content.",
             )
     return [block.text for block in blocks], prose
 

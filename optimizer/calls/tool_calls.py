@@ -72,7 +72,7 @@ AGAINST = "against"
 # Where it says that edits were applied to the source of the question, and what the model is told then.
 ORIGINAL = "original"
 EDITED_ORIGINAL = (
-    "Your edits do not fit the kernel of your last call, so they were applied to the source to change."
+    "Your edits do not match the kernel of your last call. They were applied to the original source instead."
 )
 
 

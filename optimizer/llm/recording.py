@@ -72,8 +72,9 @@ class RecordedCall(BaseModel):
 class RecordedKernel(BaseModel):
     """Hold a kernel that no recorded answer wrote and that recorded answers may build on.
 
-    Parameter tuning made it of its parent, and would try other values again because it depends on measured times; or a
-    warm start took it over from an earlier run, and would take other ones now. `parent` is empty then.
+    Either parameter tuning made it from its parent, or a warm start took it over from an earlier run, in which case
+    `parent` is empty. A replay cannot make it again: tuning depends on measured times, and a warm start on the runs
+    that exist.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,9 +114,11 @@ class RunRecord(BaseModel):
         """Refuse keys that could be those of the run's own kernels, which would not be measured then."""
         keys = [kernel.key for kernel in earlier]
         if len(set(keys)) < len(keys) or not all(_EARLIER.fullmatch(key) for key in keys):
-            raise ValueError("the kernels of earlier runs are not named as a warm start names them")
+            raise ValueError(
+                "the keys of kernels from earlier runs must be seed.earlier1, seed.earlier2 …, each once"
+            )
         if any(kernel.parent for kernel in earlier):
-            raise ValueError("a kernel of an earlier run has no parent")
+            raise ValueError("a kernel from an earlier run must not have a parent")
         return earlier
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:

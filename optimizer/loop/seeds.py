@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from optimizer.calls.record import recorded_in
+from optimizer.calls.record import Recorded, recorded_in
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.loop.shared_seeds import begin_or_wait
@@ -45,23 +45,24 @@ def add_seeds(run: Run) -> None:
             add_kernel(run, _draft(seed), begin=begin_or_wait)
     if not settings_of(run).warm_start:
         return
-    if recorded := recorded_in(run).earlier[:WARM_KERNELS]:
-        usable = [draft for draft in recorded if draft.source.language in languages]
+    recorded = recorded_in(run)
+    if recorded.earlier:
+        usable = [draft for draft in recorded.earlier[:WARM_KERNELS] if draft.source.language in languages]
         for draft in usable:
             add_kernel(run, draft)
-        record(run, RunNoted(text=f"Warm start with the recording's kernels of earlier runs: {len(usable)}."))
-    elif _may_take_over(run):
+        record(run, RunNoted(text=f"Warm start with kernels of earlier runs from the recording: {len(usable)}."))
+    elif _may_take_over(recorded):
         _add_best_of_earlier_runs(run)
         _note_kernel_in_prompts(run)
 
 
-def _may_take_over(run: Run) -> bool:
+def _may_take_over(recorded: Recorded) -> bool:
     """Return whether the run may begin with today's best kernels of earlier runs.
 
     A replay does so only where its recording did and does not hold the kernels, as recordings once did not. Otherwise
     the kernels that it repeats could be among its seeds, and count as duplicates.
     """
-    asks = recorded_in(run).asks.values()
+    asks = recorded.asks.values()
     return not asks or any(EARLIER_KEY in json.dumps(ask.context) for ask in asks)
 
 

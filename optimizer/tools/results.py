@@ -17,9 +17,10 @@ LOG_CAP, LINE_CAP = 6_000, 300
 MOST_CASES = 40
 # What the kernel that the writer was given to change is called.
 BASE = "the base"
-# What Triton's interpreter, ours for the device's library, and torch without a GPU say of what they cannot run.
+# Messages for what Triton's interpreter, our additions to it, and torch without a GPU cannot run.
 _NOT_INTERPRETED = re.compile(
-    r"NotImplementedError\b.*\b(?:inline_asm not supported in interpreter mode|not computed by Triton's interpreter)"
+    r"NotImplementedError\b.*\b(?:inline_asm not supported in interpreter mode|not computed by Triton's interpreter"
+    r"|needs the device, which is not on this machine)"
     r"|Torch not compiled with CUDA enabled|Tried to instantiate dummy base class|requires CUDA support"
     r"|without ATen_cuda library|Cannot access accelerator device"
 )
@@ -34,7 +35,7 @@ def in_words(tool: Tool, result: JobResult, base: str = BASE, predicted: str = "
         reason = "; ".join(result.reasons)
         return f"The machine failed, which says nothing about the kernel: {reason}"
     if reason := _beyond_the_interpreter(tool, result):
-        return f"Not checked, because the interpreter cannot run it, which says nothing about the kernel: {reason}"
+        return f"Not checked: the interpreter cannot run this kernel, which may be correct. {reason}"
     parts = [_build(result), predicted, _verdict(tool, result), *_cases(result, base), *_speedups(result, base)]
     if tool.profile:
         parts.append(sections.profile(result) or "The profiler saw nothing.")

@@ -1,9 +1,9 @@
-"""Answer for a GPU that is absent while a kernel's host code runs on the CPU.
+"""Stand in for the target's GPU while a kernel's host code runs on a machine without it.
 
-Host code asks how many multiprocessors the device has, which capability it is of and whether its tensors are on it, and
-makes tensors on "cuda". Here it is told the facts of the target that the kernel is written for. Used where Triton's
-interpreter runs a kernel of a GPU target, and by the static build (`runners.backends.triton_record`), which loads this
-file by its path. Needs torch and triton alone.
+Host code asks for the number of multiprocessors, the compute capability and the device of its tensors, and makes
+tensors on "cuda". This module answers with the properties of the target. Triton's interpreter uses it for kernels of a
+GPU target, and so does the static build (`runners.backends.triton_record`), which loads this file by its path. Needs
+only torch and triton.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AbsentDriver:
 
 
 def name_cpu(processors: int) -> None:
-    """Let Triton answer that its device is this CPU, which without a driver ends in "0 active drivers"."""
+    """Tell Triton that its device is this CPU. Without a driver, asking for the device raises "0 active drivers"."""
     driver.set_active(
         AbsentDriver(GPUTarget("cpu", 0, 1), PRESENT, {"multiprocessor_count": processors, "warpSize": 1})
     )
@@ -107,7 +107,7 @@ class OnlyStream:
         return
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"{name} of a stream is not computed by Triton's interpreter on a CPU")
+        raise NotImplementedError(f"`{name}` of a stream needs the device, which is not on this machine")
 
 
 class Switched(nullcontext[None]):
@@ -125,8 +125,8 @@ def uncompiled(function: Any = None, **_: Any) -> Any:
 class OnTheCpu(TorchFunctionMode):
     """Keep tensors that are meant for the absent device on the CPU, and remember which ones are not on it.
 
-    A tensor is on the host if a function without tensors makes it that names no device (unless `makes_on_device`), if
-    it is copied there, or if it is computed from such tensors alone. Of all others the device says that they are on it.
+    A tensor is on the host if it was made without naming a device (unless `makes_on_device`), was copied to the host,
+    or was computed from host tensors only. All other tensors report that they are on the device.
     """
 
     on_host: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
@@ -191,12 +191,12 @@ def _wanted(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> torch.d
     value = named.get("device", args[1] if func in _MOVES and len(args) > 1 else None)
     if isinstance(value, torch.Tensor):
         return PRESENT if is_on_host(value) else ABSENT
-    if isinstance(value, int) and not isinstance(value, bool):
+    if _is_number(value):
         return ABSENT
     return torch.device(value) if isinstance(value, str | torch.device) else None
 
 
-# What is said of a tensor on the device and of one on the host, by the property or method that asks.
+# Answers for a tensor on the device and for one on the host, by the property or method that asks.
 _SAID: dict[Any, tuple[Any, Any]] = {
     attrgetter("is_cuda.__get__")(torch.Tensor): (True, False),
     attrgetter("is_cpu.__get__")(torch.Tensor): (False, True),
@@ -223,6 +223,11 @@ def _within(function: Callable[..., Any], makes_on_device: bool, *args: Any, **k
     return found
 
 
+def _is_number(value: Any) -> bool:
+    """Return whether the value can be a device's number, which True and False cannot."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _here_all(func: Any, args: Sequence[Any]) -> list[Any]:
     """Return positional arguments with the CPU in place of the absent device."""
     return [_here(value, is_device=func is torch.Tensor.to and place == 1) for place, value in enumerate(args)]
@@ -237,6 +242,6 @@ def _here(value: Any, *, is_device: bool = False) -> Any:
     """Return the CPU in place of the absent device; any other value as it is. A device may be given as its number."""
     if isinstance(value, torch.device):
         return PRESENT if value.type == ABSENT.type else value
-    if is_device and isinstance(value, int) and not isinstance(value, bool):
+    if is_device and _is_number(value):
         return PRESENT
     return PRESENT if isinstance(value, str) and value.split(":")[0] == ABSENT.type else value

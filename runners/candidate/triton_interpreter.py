@@ -1,11 +1,11 @@
-"""Let Triton's interpreter run what it cannot by itself: bfloat16, floats as arguments, the device's library, tuners.
+"""Extend Triton's interpreter with bfloat16, float arguments, the device's library and autotuning.
 
 The interpreter (triton/runtime/interpreter.py, Triton 3.7) holds bfloat16 as its bits in 16-bit integers and hands
 these to NumPy, so that sums, products and `tl.dot` of them are those of the integers. Here such operands become
 float32 first, and results are rounded back to bfloat16, to the nearest and ties to even, as a GPU does.
 
-`triton.autotune` would time its configurations on a device. Here one of those that are left after pruning is taken, for
-each set of keys another one, and run twice, as a tuner runs it before the launch that counts.
+`triton.autotune` would time its configurations on a device. Here each set of keys takes another one of the
+configurations that are left after pruning. It is run twice, because a tuner runs it before the launch that counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAN_BITS = 0x7FC0
 
 
 def mend() -> None:
-    """Replace what the interpreter lacks. Doing so again changes nothing."""
+    """Add what the interpreter lacks, and name the device that it stands in for. A second call changes nothing."""
     if getattr(InterpreterBuilder, "is_mended", False):
         return
     for name in ("binary_op", "unary_op", "ternary_op"):
@@ -52,9 +52,9 @@ def mend() -> None:
 
 
 def around(function: Callable[..., Any], *, makes_on_device: bool = False) -> Callable[..., Any]:
-    """Return a function of a candidate so that it finds the device that it is written for.
+    """Wrap a candidate's function so that it finds the device for which the kernel is written.
 
-    With `makes_on_device`, tensors are made there unless it names another device.
+    With `makes_on_device`, tensors are made on that device by default.
     """
     if PRETENDED_DEVICE not in os.environ:
         return function
@@ -80,7 +80,7 @@ def _bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> float:
 
 
 def _on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what takes the arguments of a launch, and refuses tensors that are not on the device, as Triton does."""
+    """Wrap what takes the arguments of a launch so that it refuses tensors on the host, as Triton does."""
 
     def taken(executor: Any, args: Any, kwargs: Any) -> Any:
         for place, value in enumerate([*args, *kwargs.values()]):
@@ -104,9 +104,9 @@ def to_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _with_floats(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the conversion of a launch's arguments, by which a float becomes a float32 as in a compiled kernel.
+    """Wrap the conversion of launch arguments so that a float becomes a float32, as in a compiled kernel.
 
-    The interpreter leaves it a Python number, on which `eps.to(tl.float32)` fails.
+    The interpreter passes it on as a Python number, on which `eps.to(tl.float32)` fails.
     """
 
     def converted(argument: Any) -> Any:

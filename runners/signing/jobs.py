@@ -2,7 +2,7 @@
 
 The signature covers a canonical text of the complete job, the problem's files included, because a job passes through
 databases that store neither the order of its keys nor whether 2.0 was written with its point. A field that was added to
-jobs later is covered where it is set, so that jobs that wait during an upgrade stay signed.
+jobs later is covered only where it is set, so that jobs that wait during an upgrade stay valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runners.signing.envelope import EnvelopeError, StrangerError
 from runners.signing.keyring import Keyring, Role, name_of
 
 _PURPOSE = b"kernelsci-job/1\0"
-# Fields that jobs did not have when they were first signed, with the value that is left out.
+# Fields that were added to jobs since they are signed, with the default that a signature leaves out.
 _ADDED = {"for_target": ""}
 
 

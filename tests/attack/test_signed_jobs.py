@@ -159,7 +159,7 @@ def test_a_job_that_waited_during_an_upgrade_is_still_signed() -> None:
 
 
 def test_every_field_that_jobs_have_got_since_keeps_old_jobs_signed() -> None:
-    """A new field of JobSpec is either covered by old signatures, which it cannot be, or listed in `_ADDED`."""
+    """Check that `_ADDED` lists every field that JobSpec has gained, since older signatures cannot cover it."""
     from dataclasses import fields
 
     first = {

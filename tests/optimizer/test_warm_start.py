@@ -111,7 +111,7 @@ def test_a_replay_begins_with_the_kernels_of_its_recording_though_there_are_bett
     add_seeds(replay)
     again = replay.kernels.get(key="seed.earlier1")
     assert (again.source, again.author_kind, again.title) == (taken.source, AuthorKind.SEED, taken.title)
-    assert "Warm start with the recording's kernels of earlier runs: 1." in notes_of(replay)
+    assert "Warm start with kernels of earlier runs from the recording: 1." in notes_of(replay)
     assert another(finished).kernels.get(key="seed.earlier1").source != taken.source, "others take the better one"
 
 

@@ -38,7 +38,7 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.13: variants of the inputs that TF32 alone makes inaccurate are judged as well, by fifty times the reference's own
 # error. Beside a reference that cannot be held, large calls are made in pairs, short ones are always warmed up, and a
 # call in a loop takes at least a third of its time on the held device.
-# 2.14: a win that the whole interval of the referee's own clock shows is one, whatever load does to single requests.
+# 2.14: a win that the whole interval of the referee's own clock shows counts, even if load disturbed single requests.
 HARNESS_VERSION = "2.14"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]

@@ -29,8 +29,8 @@ def speedup_of(
     """Return the speedup over all cases against one opponent with its verdict.
 
     Each case counts by its own basis unless one is given. A win that the referee's own clock did not see, or that
-    load on the machine hid from it, is `same`: nothing was shown. Load hides no win that the whole interval of the
-    referee's clock shows, since that clock contains whatever a candidate could leave out of its own times.
+    load on the machine hid from it, is `same`: nothing was shown. A win that the whole interval of the referee's clock
+    shows counts despite load, since that clock includes everything that a candidate could leave out of its own times.
     """
     interval = timings.speedup(opponent, rng, basis)
     found = verdict(interval, floor)
