@@ -48,8 +48,8 @@ above, where SEARCH/REPLACE blocks change the source that you were given."""
 _WHOLE = {"kernel": "one fenced code block with the complete file", "limit": "", "content": "the complete file"}
 _MARKED = {
     "kernel": "one fenced code block for each marked block, in their order,",
-    "limit": " They may change lines of the marked blocks alone. A complete file is taken too if no other line of it "
-    "is changed.",
+    "limit": " They may only change lines inside the marked blocks. A complete file is accepted too if it changes "
+    "no other line.",
     "content": "the new content of the first marked block, then a code block for each further one",
 }
 
