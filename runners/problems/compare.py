@@ -206,9 +206,16 @@ def unexpected_special(outputs: list[torch.Tensor], expected: list[torch.Tensor]
     Even what a problem's own check accepts must be numbers.
     """
     for number, (output, exact) in enumerate(zip(outputs, expected, strict=True)):
-        if output.dtype.is_floating_point and _specials(exact) == 0 and (bad := _specials(output)):
+        if output.dtype.is_floating_point and specials(exact) == 0 and (bad := specials(output)):
             return f"output {number}: {bad} of {output.numel()} elements are NaN or infinite"
     return None
+
+
+def specials(tensor: torch.Tensor) -> int:
+    """Return how many elements are NaN or infinite, chunk by chunk."""
+    flat = tensor.contiguous().flatten()
+    cut = (_cut(flat, chunk) for chunk in chunks(flat.numel(), 1, chunk_bytes_on(flat.device)))
+    return sum(part.numel() - int(torch.isfinite(part).sum()) for part in cut)
 
 
 def chunks(elements: int, length: int, chunk_bytes: int) -> Iterator[Chunk]:
@@ -317,12 +324,6 @@ def _cut(flat: torch.Tensor, chunk: Chunk, dtype: torch.dtype = torch.float64) -
 def _ratio(error: float, norm: float) -> float:
     ratio = math.sqrt(error / norm) if norm > 0 else 0.0
     return ratio if math.isfinite(ratio) else 0.0
-
-
-def _specials(tensor: torch.Tensor) -> int:
-    flat = tensor.contiguous().flatten()
-    cut = (_cut(flat, chunk) for chunk in chunks(flat.numel(), 1, chunk_bytes_on(flat.device)))
-    return sum(part.numel() - int(torch.isfinite(part).sum()) for part in cut)
 
 
 def _elements_wrong(tally: Tally, output: torch.Tensor, got: torch.Tensor, exact: torch.Tensor) -> str | None:

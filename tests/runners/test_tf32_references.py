@@ -7,14 +7,18 @@ import math
 import mmap
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from runners.candidate.tensors import HostArena, tensor_at
 from runners.harness.oracle.oracle import Oracle
-from runners.problems import load, precision
+from runners.problems import compare, load, precision
 from runners.problems.base import Judging, Purpose
 from runners.problems.compare import ELEMENT_BYTES
 from runners.problems.precision import as_close, errors_of
@@ -286,3 +290,38 @@ def test_a_variant_on_which_a_reference_in_tf32_loses_too_much_is_no_test(tmp_pa
     coarse = REFERENCE.replace("~0x1FFF", "~0xFFFFF")
     judge = Judge(tmp_path, coarse, "scaled")
     assert judge.complaint(torch.zeros_like(judge.x)) is None
+
+
+class LiveBytes(TorchDispatchMode):
+    """Count the bytes of all tensors that operations have made within the block and that are still alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._live: dict[int, int] = {}
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = operation(*args, **(kwargs or {}))
+        for value in tree_leaves(made):
+            if isinstance(value, torch.Tensor):
+                storage = value.untyped_storage()
+                if storage._cdata not in self._live:
+                    weakref.finalize(storage, self._live.pop, storage._cdata, None)
+                self._live[storage._cdata] = storage.nbytes()
+        self.peak = max(self.peak, sum(self._live.values()))
+        return made
+
+
+@pytest.mark.parametrize(("distribution", "outputs"), [("published", 4.5), ("scaled", 5.5)])
+def test_judging_beside_a_reference_in_tf32_holds_few_outputs_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: str, outputs: float
+) -> None:
+    """An official convolution with an output of 8 GiB ran out of memory on 80 GB when 6.75 outputs were held."""
+    for module in (compare, precision):
+        monkeypatch.setattr(module, "chunk_bytes_on", lambda device: 512 * ELEMENT_BYTES)
+    judge = Judge(tmp_path, REFERENCE.replace("cut(x) * 2", "(cut(x) * 2).repeat(16, 1)"), distribution)
+    output = (judge.x * 2).repeat(16, 1)
+    with LiveBytes() as live:
+        assert judge.complaint(output) is None
+    # One of them is the oracle's copy of what is judged, which lies in the arena on a GPU. One in float64 counts as two.
+    assert 3 < live.peak / output.nbytes < outputs
