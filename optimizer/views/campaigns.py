@@ -25,6 +25,7 @@ from optimizer.queries.campaign_results import THRESHOLDS, Results, problems_of,
 from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration, total
 from optimizer.reports.campaign import FORMS
 from optimizer.reports.files import as_attachment
+from optimizer.views.refusals import as_sentence
 from optimizer.views.signed_in import user_of
 
 PER_PAGE = 50
@@ -149,7 +150,7 @@ def campaign_continue(request: HttpRequest, campaign_id: int) -> HttpResponse:
             do_continue_campaign(user_of(request), campaign, form.budget, form.changed_limits)
             return redirect("campaign_page", campaign_id=campaign.pk)
         except CampaignTransitionError as refusal:
-            form.add_error(None, f"{str(refusal).capitalize()}.")
+            form.add_error(None, as_sentence(refusal))
         except ValidationError as refusal:
             for name, texts in getattr(refusal, "message_dict", {NON_FIELD_ERRORS: refusal.messages}).items():
                 form.add_error(name if name in form.fields else None, texts)
@@ -161,7 +162,7 @@ def _steer(request: HttpRequest, campaign_id: int, act: Callable[[User, Campaign
     try:
         act(user_of(request), campaign)
     except CampaignTransitionError as refusal:
-        messages.error(request, f"{str(refusal).capitalize()}.")
+        messages.error(request, as_sentence(refusal))
     except ValidationError as refusal:
         messages.error(request, " ".join(refusal.messages))
     return redirect("campaign_page", campaign_id=campaign_id)

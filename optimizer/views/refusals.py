@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+from django.utils.text import capfirst
 
 
 def attempt(request: HttpRequest, act: Callable[[], Any], said: str = "") -> bool:
@@ -34,3 +35,8 @@ def filled_in(form: forms.BaseForm, act: Callable[[], Any]) -> Any:
         known = hasattr(refusal, "error_dict") and set(refusal.error_dict) <= set(form.fields)
         form.add_error(None, refusal if known else " ".join(refusal.messages))
         return None
+
+
+def as_sentence(refusal: Exception) -> str:
+    """Return the message of an error of ours, which begins in lower case and has no full stop, as a sentence."""
+    return f"{capfirst(str(refusal))}."

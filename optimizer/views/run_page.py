@@ -28,6 +28,7 @@ from optimizer.queries.timing import newest_noise_warning
 from optimizer.search import settings_in_force
 from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views import feed
+from optimizer.views.refusals import as_sentence
 from optimizer.views.run_guidance import guidance_context
 from optimizer.views.run_head import actions_context, asks_models
 from optimizer.views.run_labels import labels_context
@@ -168,7 +169,7 @@ def run_budget(request: HttpRequest, run_id: int) -> HttpResponse:
             change(user_of(request), run, form.budget)
             return redirect("run_page", run_id=run.pk)
         except (ValidationError, RunTransitionError) as refusal:
-            form.add_error(None, refusal if isinstance(refusal, ValidationError) else str(refusal))
+            form.add_error(None, refusal if isinstance(refusal, ValidationError) else as_sentence(refusal))
     return render(request, "runs/budget.html", {"run": run, "form": form})
 
 
@@ -177,7 +178,7 @@ def _steer(request: HttpRequest, run_id: int, action: Callable[[User, Run], Any]
     try:
         action(user_of(request), run)
     except RunTransitionError as refusal:  # another tab was faster
-        messages.warning(request, str(refusal))
+        messages.warning(request, as_sentence(refusal))
     return redirect("run_page", run_id=run.pk)
 
 
