@@ -18,6 +18,7 @@ from optimizer.llm.prices import Price
 from optimizer.models import AuditAction, Provider, ProviderApi, ProviderKind, Team, TeamRole, User
 from optimizer.models.provider import BUILT_IN
 from optimizer.secrets import keys
+from optimizer.text.complaints import complaints_of
 
 MAX_CONCURRENCY = 256
 MAX_TIMEOUT_S = 4 * 3600.0
@@ -177,5 +178,4 @@ def _check_prices(new: ProviderFields, faults: dict[str, str]) -> None:
         try:
             Price.model_validate(entry)
         except PriceError as error:
-            first = error.errors(include_input=False)[0]
-            faults["prices"] = f"{model}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            faults["prices"] = f"{model}: {complaints_of(error)[0]}"

@@ -30,6 +30,7 @@ from optimizer.runs.budget import ended_by_budget, exhausted
 from optimizer.runs.languages import languages_for
 from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
+from optimizer.text.complaints import complaints_of
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline, Objective
 from runners.targets import TARGETS
@@ -304,7 +305,7 @@ def _settings_faults(new: NewRun) -> dict[str, list[str]]:
         if strategy is not None:
             strategy.Settings.model_validate(dict(new.settings))
     except SettingsError as error:
-        return {"settings": [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]}
+        return {"settings": list(map(str, complaints_of(error)))}
     return {}
 
 

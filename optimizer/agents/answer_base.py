@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from optimizer.agents.code_blocks import AnswerError, Fault
+from optimizer.text.complaints import complaints_of
 
 MAX_NAMED_PROBLEMS = 8
 MAX_JSON_STARTS = 50
@@ -84,8 +85,7 @@ def extract_json(text: str) -> dict[str, Any]:
 
 def describe_problems(error: ValidationError) -> str:
     """Describe pydantic's errors as locations and messages, without the answer's own text."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{'.'.join(map(str, item['loc'])) or 'answer'}: {item['msg']}" for item in problems]
+    lines = [complaint.told_of("answer") for complaint in complaints_of(error)]
     more = len(lines) - MAX_NAMED_PROBLEMS
     tail = [f"and {more} more"] if more > 0 else []
     return "The JSON object does not fit: " + "; ".join(lines[:MAX_NAMED_PROBLEMS] + tail)

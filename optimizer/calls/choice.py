@@ -11,6 +11,7 @@ from optimizer.agents.prompting import ROLES
 from optimizer.llm.prices import price_of
 from optimizer.models import Provider, Team
 from optimizer.models.provider import BUILT_IN
+from optimizer.text.complaints import complaints_of
 
 DEFAULT_ROLE = "default"
 
@@ -62,9 +63,7 @@ def _checked(team: Team, role: str, entry: Any, priced: bool) -> RoleChoice:
     try:
         choice = RoleChoice.model_validate({"provider": entry} if isinstance(entry, str) else entry)
     except ValidationError as error:
-        # Without the input: it could contain a key that somebody pasted into the wrong field.
-        first = error.errors(include_input=False)[0]
-        raise ChoiceError(f"{role}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ChoiceError(f"{role}: {complaints_of(error)[0]}") from error
     if choice.provider == "replay" and not choice.record:
         raise ChoiceError(f"{role}: name the record to answer from")
     if choice.provider in BUILT_IN:

@@ -15,6 +15,8 @@ from django import forms
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from optimizer.text.complaints import complaints_of
+
 PREFIX = "settings."
 
 
@@ -59,7 +61,7 @@ def settings_errors(cls: type[BaseModel], values: Mapping[str, Any]) -> list[tup
     try:
         cls.model_validate(dict(values))
     except ValidationError as error:
-        return [(PREFIX + ".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors()]
+        return [(PREFIX + complaint.place, complaint.words) for complaint in complaints_of(error)]
     return []
 
 

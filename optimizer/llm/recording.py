@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from optimizer.text.complaints import complaints_of
+
 # Since format 2, questions carry their context, so that a replay follows the recorded decisions.
 FORMAT: Literal[2] = 2
 
@@ -159,8 +161,7 @@ def from_bytes(data: bytes) -> RunRecord:
             data = _unzipped(data)
         return RunRecord.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        raise RecordError(f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+        raise RecordError(complaints_of(error)[0].told_of("file")) from error
     except (OSError, EOFError, ValueError) as error:
         raise RecordError(f"not a record: {error}") from error
 

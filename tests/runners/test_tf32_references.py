@@ -323,5 +323,6 @@ def test_judging_beside_a_reference_in_tf32_holds_few_outputs_at_once(
     output = (judge.x * 2).repeat(16, 1)
     with LiveBytes() as live:
         assert judge.complaint(output) is None
-    # One of them is the oracle's copy of what is judged, which lies in the arena on a GPU. One in float64 counts as two.
+    # One of them is the oracle's copy of what is judged, which lies in the arena on a GPU. One in float64 counts for
+    # two.
     assert 3 < live.peak / output.nbytes < outputs

@@ -37,6 +37,7 @@ from optimizer.queries.suites import Subset
 from optimizer.reports.campaign import FORMS, markdown_report
 from optimizer.search.ablations import SETS
 from optimizer.text.bounded_json import read_json
+from optimizer.text.complaints import complaints_of
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline, Objective
 
@@ -360,8 +361,7 @@ def _checked(kind: type[Checked], given: Any, what: str) -> Checked:
     try:
         return kind.model_validate(given)
     except pydantic.ValidationError as error:
-        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)]
-        raise CommandError(f"{what}: {'; '.join(told)}") from error
+        raise CommandError(f"{what}: {'; '.join(map(str, complaints_of(error)))}") from error
 
 
 def _campaign(options: dict[str, Any]) -> Campaign:
