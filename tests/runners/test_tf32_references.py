@@ -292,11 +292,11 @@ def test_a_variant_on_which_a_reference_in_tf32_loses_too_much_is_no_test(tmp_pa
     assert judge.complaint(torch.zeros_like(judge.x)) is None
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Count the bytes of all tensors that operations have made within the block and that are still alive."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
         self._live: dict[int, int] = {}
 
