@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
-from runners.harness.oracle import pool as pools
+from runners.harness.oracle.client import OracleClient
+from runners.harness.oracle.confinement import oracle_policy
+from runners.harness.oracle.pool import CPU, TrustedPool
+from runners.harness.oracle.zygote import Zygote
 from runners.harness.timing import noise
 
 
@@ -29,12 +34,28 @@ def fresh_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@cache
+def process_with_torch() -> Zygote:
+    """Start the process from which oracles of tests' own problems are forked."""
+    process = Zygote(oracle_policy(CPU), for_modules=True)
+    atexit.register(process.close)
+    return process
+
+
 @pytest.fixture(scope="module")
 def one_torch_for_all_problems() -> Iterator[None]:
-    """Fork the oracles of the module's problems from the process that serves shipped ones and holds torch already.
+    """Fork the oracles of the module's problems from one process, which has imported torch for all of them.
 
-    A problem of somebody else's has a process of its own, which imports torch again; those of a test are our own.
+    A problem that we do not ship has a process of its own, which imports torch again, so that its code reaches no other
+    problem. Those of tests are our own.
     """
+    own = TrustedPool._new_oracle
+
+    def forked(pool: TrustedPool) -> OracleClient:
+        if pool._device.kind != CPU.kind:
+            return own(pool)
+        return pool._oracle_of(process_with_torch(), is_alone=False)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "shares_process", lambda bundle: True)
+        patch.setattr(TrustedPool, "_new_oracle", forked)
         yield
