@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
+from runners.harness.oracle.client import OracleClient
+from runners.harness.oracle.confinement import oracle_policy
+from runners.harness.oracle.pool import CPU, TrustedPool
+from runners.harness.oracle.zygote import Zygote
 from runners.harness.timing import noise
 
 
@@ -25,4 +31,31 @@ def fresh_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Have the module's evaluations find no build and no cache of earlier ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELSCI_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@cache
+def process_with_torch() -> Zygote:
+    """Start the process from which oracles of tests' own problems are forked."""
+    process = Zygote(oracle_policy(CPU), for_modules=True)
+    atexit.register(process.close)
+    return process
+
+
+@pytest.fixture(scope="module")
+def one_torch_for_all_problems() -> Iterator[None]:
+    """Fork the oracles of the module's problems from one process, which has imported torch for all of them.
+
+    A problem that we do not ship has a process of its own, which imports torch again, so that its code reaches no other
+    problem. Those of tests are our own.
+    """
+    own = TrustedPool._new_oracle
+
+    def forked(pool: TrustedPool) -> OracleClient:
+        if pool._device.kind != CPU.kind:
+            return own(pool)
+        return pool._oracle_of(process_with_torch(), is_alone=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrustedPool, "_new_oracle", forked)
         yield

@@ -8,11 +8,12 @@ import pytest
 
 from runners.__main__ import main
 from runners.harness import evaluate
+from runners.harness.timing.baseline import baseline_source
 from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, Source, Status, Verdict
 from runners.problems import load, open_bundle
 from runners.wire import loads
 
-pytestmark = pytest.mark.split
+pytestmark = [pytest.mark.split, pytest.mark.usefixtures("one_torch_for_all_problems")]
 LIMITS = Limits(call_s=20.0, total_s=200.0)
 # Each evaluation imports torch in its candidate's process: what takes the same way through the harness as its neighbour
 # is left to the long form.
@@ -61,7 +62,8 @@ class ModelNew(torch.nn.Module):
         y = torch.addmm(self.inner.bias, x, self.inner.weight.t())
         return torch.where(y > 0, y, self.slope * y) + shift
 """
-DROPOUT = MODEL.replace("+ shift", "* torch.rand_like(x[:, :1]) + shift")
+# What draws a random number in each row of its output, in place of `+ shift`.
+DRAWS = "* torch.rand_like(x[:, :1]) + shift"
 
 TASK = """
 files:
@@ -160,25 +162,24 @@ def assert_refused(result: JobResult, status: Status, said: str) -> None:
 
 
 @pytest.mark.evaluates
+@ALIKE
 def test_a_model_equal_to_the_reference_is_correct(model: Path) -> None:
     assert_accepted(outcome(model, NEW))
 
 
 @pytest.mark.evaluates
-def test_a_model_with_other_parameter_names_gets_the_same_weights_from_the_seed(model: Path) -> None:
-    assert_accepted(outcome(model, FUSED))
-
-
-@pytest.mark.evaluates
-def test_a_model_that_draws_random_numbers_agrees_with_its_like(tmp_path: Path) -> None:
-    assert_accepted(outcome(written(tmp_path / "2_Random.py", DROPOUT), DROPOUT.replace("Model", "ModelNew")))
+def test_a_model_with_other_parameter_names_gets_the_same_weights_from_the_seed_and_draws_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    problem = written(tmp_path / "2_Random.py", MODEL.replace("+ shift", DRAWS))
+    assert_accepted(outcome(problem, FUSED.replace("+ shift", DRAWS)))
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
-        (NEW.replace("self.slope)", "0.2)"), Status.INCORRECT, "elements wrong"),
+        pytest.param(NEW.replace("self.slope)", "0.2)"), Status.INCORRECT, "elements wrong", marks=ALIKE),
         pytest.param(NEW.replace("+ shift", "+ 2"), Status.INCORRECT, "elements wrong", marks=ALIKE),
         (NEW.replace("+ shift", "+ shift, x"), Status.INCORRECT, "expected 1 tensor(s), got tuple of 2"),
         (NEW.replace("slopes):", "):"), Status.CRASHED, "positional arguments"),
@@ -205,20 +206,32 @@ def test_a_model_that_cannot_be_built_is_the_problems_fault(tmp_path: Path) -> N
     assert result.status is Status.INFRA_ERROR and "no such data" in result.reasons[0]
 
 
+HEAD = '"""A task."""\nfrom __future__ import annotations\n'
+
+
 @pytest.mark.evaluates
 def test_a_task_with_nested_inputs_outputs_and_a_buffer_to_write_to_is_evaluated(task: Path) -> None:
-    assert_accepted(outcome(task, KERNEL))
+    """Its reference, which is its seed too, is written for a GPU and runs beside the kernel."""
+    written(task / "reference.py", HEAD + for_a_gpu(REFERENCE))
+    problem = open_bundle(load(task))
+    assert [seed.source for seed in problem.seeds] == [baseline_source(problem, Baseline.EAGER, "cpu")]
+    result = outcome(task, KERNEL)
+    assert_accepted(result)
+    assert result.speedup is not None and not result.failures
+
+
+def for_a_gpu(reference: str) -> str:
+    """Return a reference that computes on "cuda"."""
+    return reference.replace(
+        "    total[...] =", "    assert torch.ones(1, device='cuda').sum() == 1\n    total[...] ="
+    )
 
 
 @pytest.mark.evaluates
-@pytest.mark.parametrize(
-    "head", [pytest.param("", marks=ALIKE), '"""A task."""\nfrom __future__ import annotations\n']
-)
+@ALIKE
+@pytest.mark.parametrize("head", ["", HEAD])
 def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -> None:
-    body = REFERENCE.replace(
-        "    total[...] =", "    assert torch.ones(1, device='cuda').sum() == 1\n    total[...] ="
-    )
-    written(task / "reference.py", head + body)
+    written(task / "reference.py", head + for_a_gpu(REFERENCE))
     (seed,) = open_bundle(load(task)).seeds
     assert_accepted(outcome(task, seed.source.text))
 
@@ -227,7 +240,7 @@ def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
-        (KERNEL.replace("mul_(0.5)", "mul_(0.51)"), Status.INCORRECT, "parts differ"),
+        pytest.param(KERNEL.replace("mul_(0.5)", "mul_(0.51)"), Status.INCORRECT, "parts differ", marks=ALIKE),
         pytest.param(
             KERNEL.replace("total.int()", "total.int() + 1"), Status.INCORRECT, "parts differ", marks=ALIKE
         ),
@@ -237,7 +250,7 @@ def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -
             "parts differ",
             marks=ALIKE,
         ),
-        (KERNEL.replace(", total.int())", ")"), Status.INCORRECT, "expected 3 tensor(s)"),
+        pytest.param(KERNEL.replace(", total.int())", ")"), Status.INCORRECT, "expected 3 tensor(s)", marks=ALIKE),
         (KERNEL.replace("    total.copy_", "    one.zero_()\n    total.copy_"), Status.INCORRECT, "0.parts.0"),
         (KERNEL.replace("from task", "import reference\nfrom task"), Status.CRASHED, "No module named 'reference'"),
     ],
@@ -303,19 +316,22 @@ def test_inputs_that_do_not_travel_are_named(task: Path, made: str, said: str) -
 def test_the_command_takes_files_and_directories_as_they_lie(
     model: Path, task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for problem, text in ((model, NEW.replace("+ shift", "")), (task, KERNEL.replace("0.5", "0.25"))):
+    wrong_model, wrong_kernel = NEW.replace("+ shift", ""), KERNEL.replace("0.5", "0.25")
+    for problem, text, said in ((model, wrong_model, "elements wrong"), (task, wrong_kernel, "parts differ")):
         candidate = written(tmp_path / "kernel.py", text)
         code = main(["evaluate", "--problem", str(problem), "--candidate", str(candidate), "--quick", "--json"])
         result = loads(JobResult, capsys.readouterr().out)
-        assert (code, result.status) == (0, Status.INCORRECT)
+        assert code == 0
+        assert_refused(result, Status.INCORRECT, said)
 
 
 @pytest.mark.evaluates
 @pytest.mark.timing
-def test_references_are_neither_faster_nor_slower_than_themselves(model: Path, task: Path) -> None:
+@pytest.mark.parametrize("kind", [pytest.param("model", marks=ALIKE), "task"])
+def test_a_reference_is_neither_faster_nor_slower_than_itself(model: Path, task: Path, kind: str) -> None:
     """The work of a format around a call happens before the clock starts."""
     kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
-    for problem, text in ((model, NEW), (task, kernel)):
-        result = outcome(problem, text, Effort.FULL)
-        assert result.status is Status.CORRECT, result.reasons
-        assert result.verdict is Verdict.SAME, result.speedup
+    problem, text = (model, NEW) if kind == "model" else (task, kernel)
+    result = outcome(problem, text, Effort.FULL)
+    assert result.status is Status.CORRECT, result.reasons
+    assert result.verdict is Verdict.SAME, result.speedup

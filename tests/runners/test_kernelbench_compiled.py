@@ -10,7 +10,7 @@ from runners.problems import load
 from runners.problems.filters import with_signature
 from runners.state import state_dir, write_json
 
-pytestmark = [pytest.mark.evaluates, pytest.mark.usefixtures("probed")]
+pytestmark = [pytest.mark.evaluates, pytest.mark.usefixtures("probed", "one_torch_for_all_problems")]
 
 MODEL = """
 import torch

@@ -39,12 +39,12 @@ def test_a_digest_tells_single_bits_and_swapped_words_apart() -> None:
     assert digest(found.clone()) == before
 
 
-@pytest.mark.evaluates
+@pytest.mark.processes
 @pytest.mark.parametrize(("text", "repeats"), [(STEADY, True), (COUNTING, False)])
 def test_a_large_call_that_differs_from_call_to_call_is_flagged(
     text: str, repeats: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "LARGE_CALL_BYTES", 0)
-    result = evaluate(JobSpec("large", load("softmax_rows"), "cpu", Source(Language.PYTHON, text), Effort.QUICK))
+    result = evaluate(JobSpec("large", load("softmax_rows"), "cpu", Source(Language.PYTHON, text), Effort.CHECK))
     assert result.status is Status.CORRECT, result.reasons
     assert ("nondeterministic" not in result.flags) is repeats

@@ -14,6 +14,7 @@ from runners.problems.base import CallInputs, ProblemError, Purpose
 from runners.problems.kernelbench_hard import KernelBenchHardProblem, reduced, selection_error
 from runners.problems.tolerance import Tolerance
 
+pytestmark = pytest.mark.usefixtures("one_torch_for_all_problems")
 REFERENCE = '''
 import torch
 import torch.nn as nn
@@ -258,7 +259,7 @@ def test_packages_that_the_reference_needs_and_this_machine_lacks_are_named(dire
 
 
 @pytest.mark.evaluates
-@pytest.mark.parametrize("name", ["Model", "ModelNew"])
+@pytest.mark.parametrize("name", [pytest.param("Model", marks=pytest.mark.long), "ModelNew"])
 def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> None:
     result = outcome(directory, FUSED.replace("class Model", f"class {name}"))
     assert result.status is Status.CORRECT, result.reasons
@@ -270,7 +271,12 @@ def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> 
     ("text", "status", "said"),
     [
         (FUSED.replace('"gain"', '"scale"'), Status.INCORRECT, 'Unexpected key(s) in state_dict: "gain"'),
-        (FUSED.replace("zeros(cols, cols", "zeros(cols, 1"), Status.INCORRECT, "size mismatch for weight"),
+        pytest.param(
+            FUSED.replace("zeros(cols, cols", "zeros(cols, 1"),
+            Status.INCORRECT,
+            "size mismatch for weight",
+            marks=pytest.mark.long,
+        ),
         (FUSED.replace("(x.float() @", "torch.nn.functional.linear(x.float(),"), Status.REJECTED, "is forbidden"),
         (FUSED.replace("return (", "return 0 * ("), Status.INCORRECT, "of its own norm"),
     ],

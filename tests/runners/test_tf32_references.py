@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from runners.candidate.tensors import HostArena, tensor_at
 from runners.harness.oracle.oracle import Oracle
-from runners.problems import compare, load, precision
+from runners.harness.oracle.pool import pool
+from runners.problems import compare, load, open_bundle, precision
 from runners.problems.base import Judging, Purpose
 from runners.problems.compare import ELEMENT_BYTES
 from runners.problems.precision import as_close, errors_of
@@ -140,7 +141,7 @@ def test_an_output_that_is_the_same_in_both_precisions_is_compared_as_published(
 
 
 SETTINGS = """
-import json, torch
+import json, os, sys, torch
 from runners.problems.precision import without_tf32
 def seen():
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -153,34 +154,48 @@ def seen():
         except RuntimeError:
             values.append("refused")
     return values
-{chosen}
-before = seen()
-try:
-    with without_tf32():
-        inside = seen()
-        raise ZeroDivisionError
-except ZeroDivisionError:
-    pass
-print(json.dumps([before, inside, seen()]))
+def tried(chosen):
+    exec(chosen)
+    before = seen()
+    try:
+        with without_tf32():
+            inside = seen()
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    print(json.dumps([before, inside, seen()]), flush=True)
+for chosen in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        tried(chosen)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(json.dumps("failed"), flush=True)
 """
+CHOSEN = [
+    "",
+    "torch.set_float32_matmul_precision('medium')",
+    "torch.backends.cuda.matmul.allow_tf32 = True",
+    "torch.backends.cudnn.allow_tf32 = False",
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+]
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        "",
-        "torch.set_float32_matmul_precision('medium')",
-        "torch.backends.cuda.matmul.allow_tf32 = True",
-        "torch.backends.cudnn.allow_tf32 = False",
-        "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
-        "torch.backends.fp32_precision = 'tf32'",
-        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
-    ],
-)
-def test_tf32_is_off_inside_the_block_only_whatever_a_module_has_chosen(chosen: str) -> None:
-    program = [sys.executable, "-c", SETTINGS.format(chosen=chosen)]
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    """Return the settings before, in and after the block by what was chosen, each in a fork of one process."""
+    program = [sys.executable, "-c", SETTINGS, *CHOSEN]
     found = subprocess.run(program, check=True, capture_output=True, text=True)
-    before, inside, after = json.loads(found.stdout)
+    return dict(zip(CHOSEN, map(json.loads, found.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("chosen", CHOSEN)
+def test_tf32_is_off_inside_the_block_only_whatever_a_module_has_chosen(
+    settings: dict[str, Any], chosen: str
+) -> None:
+    before, inside, after = settings[chosen]
     assert inside[3:] == ["ieee", "ieee", "ieee"]
     assert inside[1] is False or before[1] == "refused", "what a module may read, it may read in the block too"
     assert before == after
@@ -272,18 +287,21 @@ def test_an_accurate_variant_of_which_tf32_loses_much_by_the_norm_is_judged_stri
     assert judge.complaint(judge.x.clone()) is None
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("one_torch_for_all_problems")
 def test_variants_are_found_for_a_module_that_chooses_its_precision_by_the_newer_setting(tmp_path: Path) -> None:
     path = tmp_path / "1_Newer.py"
     path.write_text(
         REFERENCE.replace("import torch\n", "import torch\ntorch.backends.cudnn.fp32_precision = 'tf32'\n", 1)
     )
-    found = (
-        "from runners.problems import load, open_bundle; from runners.problems.base import Purpose; import sys; "
-    )
-    found += "from pathlib import Path; problem = open_bundle(load(Path(sys.argv[1]))); "
-    found += "print(problem.distributions(problem.cases('cpu', Purpose.TEST)[0]))"
-    told = subprocess.run([sys.executable, "-c", found, str(path)], check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == str(("published", *VARIANTS))
+    bundle = load(path)
+    (case,) = open_bundle(bundle).cases("cpu", Purpose.TEST)
+    # In a process of its own, because the module's choice is that of its process.
+    oracle = pool().borrow(bundle)
+    try:
+        assert oracle.distributions(case) == ["published", *VARIANTS]
+    finally:
+        oracle.close()
 
 
 def test_a_variant_on_which_a_reference_in_tf32_loses_too_much_is_no_test(tmp_path: Path) -> None:
@@ -318,11 +336,10 @@ def test_judging_beside_a_reference_in_tf32_holds_few_outputs_at_once(
 ) -> None:
     """An official convolution with an output of 8 GiB ran out of memory on 80 GB when 6.75 outputs were held."""
     for module in (compare, precision):
-        monkeypatch.setattr(module, "chunk_bytes_on", lambda device: 512 * ELEMENT_BYTES)
+        monkeypatch.setattr(module, "chunk_bytes_on", lambda device: 2048 * ELEMENT_BYTES)
     judge = Judge(tmp_path, REFERENCE.replace("cut(x) * 2", "(cut(x) * 2).repeat(16, 1)"), distribution)
     output = (judge.x * 2).repeat(16, 1)
     with LiveBytes() as live:
         assert judge.complaint(output) is None
-    # One of them is the oracle's copy of what is judged, which lies in the arena on a GPU. One in float64 counts for
-    # two.
+    # One of them is the oracle's copy of what is judged, which lies in the arena on a GPU. One in float64 counts twice.
     assert 3 < live.peak / output.nbytes < outputs
