@@ -214,12 +214,13 @@ def test_language_the_problem_does_not_take_and_unknown_target_are_said() -> Non
 def test_cancelled_evaluation_stops_and_says_so() -> None:
     started, begun, asked = time.monotonic(), Event(), count()
     spec = JobSpec("job", load("softmax_rows"), "cpu", Source(Language.CPP, kernels.LOOPS_FOR_EVER))
-    # A few times after the kernel's process began to start, so that the kernel is computing.
-    result = evaluate(
-        spec,
-        cancel=lambda: begun.is_set() and next(asked) >= 6,
-        on_progress=lambda stage, _: begun.set() if stage == "smallest" else None,
-    )
+
+    def noted(stage: str, _: str) -> None:
+        if stage == "smallest":
+            begun.set()
+
+    # Asked a few times after the kernel's process began to start, so that the kernel is computing.
+    result = evaluate(spec, cancel=lambda: begun.is_set() and next(asked) >= 6, on_progress=noted)
     assert (result.status, result.reasons) == (Status.INFRA_ERROR, ["cancelled"])
     assert time.monotonic() - started < 25
 
