@@ -24,22 +24,26 @@ LONG_S = 1.0
 SHORT_S = 0.1
 
 Reader = Callable[[str], object]
+AT_ONCE = 0.0
+"""For controls: they are clear however little time was spent."""
 
 
-def growth(read: Reader, text_of: Callable[[int], str], characters: int) -> float:
+def growth(
+    read: Reader, text_of: Callable[[int], str], characters: int, clear_after_s: float = CLEAR_AFTER_S
+) -> float:
     """Return the exponent of time over length, from `characters` to FACTOR times as many; 0 where neither takes time.
 
     Refused texts count: a refusal may cost as much as an answer. Processor time is measured, since a busy machine
     makes everything wait, and measured again where it seems to grow too fast, with texts twice as long if these are
-    read quickly. The smallest exponent counts.
+    read quickly. The smallest exponent counts. A control, which is to be found, is clear after two measurements.
     """
     found, started, least_s = math.inf, time.process_time(), 0.0
     for number in range(MEASUREMENTS):
-        exponent, long_s = _exponent(read, text_of, characters)
+        exponent, long_s = exponent_of(read, text_of, characters)
         if long_s < least_s:
             break  # the longer text was refused for its length, which says nothing about shorter ones
         found = min(found, exponent)
-        is_clear = bool(number) and found > CLEAR_GROWTH and time.process_time() - started > CLEAR_AFTER_S
+        is_clear = bool(number) and found > CLEAR_GROWTH and time.process_time() - started > clear_after_s
         if found <= MOST_GROWTH or is_clear:
             break
         if long_s < SHORT_S:
@@ -47,7 +51,7 @@ def growth(read: Reader, text_of: Callable[[int], str], characters: int) -> floa
     return found
 
 
-def _exponent(read: Reader, text_of: Callable[[int], str], characters: int) -> tuple[float, float]:
+def exponent_of(read: Reader, text_of: Callable[[int], str], characters: int) -> tuple[float, float]:
     """Return the exponent, and the processor seconds of the longer text."""
     long = fastest(read, text_of(FACTOR * characters))
     if long < NEGLIGIBLE_S:

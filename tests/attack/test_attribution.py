@@ -17,7 +17,7 @@ from runners.limited_child import LimitedChild
 from runners.problems import load
 from runners.problems.syntax import NOT_PYTHON
 from runners.wire import dumps, loads
-from tests.attack.growth import MOST_GROWTH, growth
+from tests.attack.growth import MOST_GROWTH, exponent_of
 
 SOFTMAX = load("softmax_rows")
 HONEST = "import torch\ndef custom_kernel(x):\n    return torch.softmax(x, -1)\n"
@@ -156,4 +156,6 @@ def test_reading_process_has_none_of_the_workers_secrets(monkeypatch: pytest.Mon
 
 
 def test_control_the_search_of_the_hostile_reader_takes_too_long() -> None:
-    assert growth(lambda text: re.match(r"(a+)+$", text), lambda size: "a" * (size + 15) + "b", 1) > MOST_GROWTH
+    """Measure once: with texts twice as long the search would take minutes."""
+    exponent, _ = exponent_of(lambda text: re.match(r"(a+)+$", text), lambda size: "a" * (size + 13) + "b", 1)
+    assert exponent > MOST_GROWTH

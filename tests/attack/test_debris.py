@@ -18,7 +18,8 @@ from runners.sandbox.removal import remove_tree
 from runners.sandbox.supervisor import supervisor_name
 from runners.sandbox.workspace import new_folder, work_folder, work_root
 
-DEPTH = 1500
+# Deeper than Python recurses, and with a path many times as long as one may be.
+DEPTH = 1100
 INTERPRETER = [sys.executable, "-I", "-S", "-c"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led to files of others")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners import wire
@@ -18,6 +17,7 @@ from runners.job_source import RunnerCard
 from runners.signing import ed25519, envelope
 from runners.signing.envelope import EnvelopeError
 from runners.signing.keyring import KeyFileError, Keyring, Role
+from tests.runners.command_line import command
 
 SLIP = Slip(7, 2)
 JOB = JobSpec("evaluation-7", ProblemBundle("p", "native", "problem.toml", {}), "cpu", Source(Language.CPP, ""))
@@ -149,6 +149,7 @@ def test_arithmetic_agrees_with_the_standards_vectors(
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=200), st.integers(0, 511))
+@settings(max_examples=20)
 def test_arithmetic_agrees_with_the_library_and_no_flipped_bit_passes(
     secret: bytes, message: bytes, bit: int
 ) -> None:
@@ -166,13 +167,11 @@ def test_what_is_no_envelope_is_refused_without_another_error(data: bytes) -> No
         envelope.opened(data, "jobs/1.1.json")
 
 
-def test_keys_are_shown_pinned_and_forgotten_on_the_command_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "KERNELSCI_STATE": str(tmp_path / "state")}
-
-    def keys(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "runners", "keys", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-
+def test_keys_are_shown_pinned_and_forgotten_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELSCI_STATE", str(tmp_path / "state"))
+    keys = partial(command, "keys")
     other = Keyring(tmp_path / "other").public(Role.SITE)
     assert keys("trust", "site", other, "--name", "lab").returncode == 0
     assert other in keys().stdout and "lab" in keys().stdout

@@ -25,9 +25,7 @@ from runners.problems.filters import examine
 from runners.sandbox import SandboxLevel
 from runners.sandbox.probe import why_not
 
-MODULE = """
-import torch
-import torch.nn as nn
+ATTACK = """
 given = {given!r}
 escaped = []
 for name, attack in given["attacks"].items():
@@ -38,7 +36,11 @@ for name, attack in given["attacks"].items():
     escaped.append(name)
 if escaped:
     raise AssertionError("ESCAPED: " + ", ".join(escaped))
-
+"""
+MODULE = """
+import torch
+import torch.nn as nn
+{attack}
 class Model(nn.Module):
     def forward(self, x, y):
         return x + 2 * y
@@ -80,7 +82,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 
 def module(given: dict[str, Any]) -> Path:
     path = Path(given["folder"]) / "task.py"
-    path.write_text(MODULE.format(given=given))
+    path.write_text(MODULE.format(attack=ATTACK.format(given=given)))
     return path
 
 
@@ -103,10 +105,13 @@ def test_module_that_is_examined_reaches_nothing(level: SandboxLevel, given: dic
 
 
 @pytest.mark.processes
-def test_control_the_same_module_reaches_everything_outside_a_sandbox(given: dict[str, Any]) -> None:
+def test_control_what_the_module_does_reaches_everything_outside_a_sandbox(given: dict[str, Any]) -> None:
+    """Run the module's attack alone, which needs no torch."""
     root = Path(__file__).parents[2]
+    attack = Path(given["folder"]) / "attack.py"
+    attack.write_text(ATTACK.format(given=given))
     control = subprocess.run(
-        [sys.executable, str(module(given))], cwd=root, capture_output=True, text=True, check=False,
+        [sys.executable, str(attack)], cwd=root, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     (root / "runners" / "left").unlink(missing_ok=True)
@@ -122,13 +127,17 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.evaluates
-def test_module_of_an_evaluation_reaches_nothing_and_is_evaluated(
+def test_module_of_an_evaluation_reaches_nothing_and_is_evaluated_and_its_oracle_ends_with_its_process(
     level: SandboxLevel, given: dict[str, Any]
 ) -> None:
     bundle = load(module(given))
     assert not shares_process(bundle)
     found = evaluate(JobSpec("job", bundle, "cpu", Source(Language.PYTHON, HONEST), Effort.CHECK))
     assert found.status is Status.CORRECT, found.reasons
+    oracle = pool().borrow(bundle)  # the evaluation's, which was given back
+    assert oracle.alive and oracle.distributions(a_case(bundle))
+    oracle.close()
+    assert not oracle.alive
 
 
 def test_problem_that_ships_shares_a_process_and_one_that_was_changed_does_not() -> None:
@@ -136,15 +145,6 @@ def test_problem_that_ships_shares_a_process_and_one_that_was_changed_does_not()
     assert shares_process(bundle)
     changed = {name: text + "\n" for name, text in bundle.files.items()}
     assert not shares_process(replace(bundle, files=changed))
-
-
-@pytest.mark.processes
-def test_oracle_of_an_imported_problem_ends_with_its_process(given: dict[str, Any]) -> None:
-    bundle = load(module(given))
-    oracle = pool().borrow(bundle)
-    assert oracle.alive and oracle.distributions(a_case(bundle))
-    oracle.close()
-    assert not oracle.alive
 
 
 def a_case(bundle: ProblemBundle) -> Case:

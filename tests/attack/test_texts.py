@@ -24,7 +24,7 @@ from runners.harness.verdict.library_calls import lacks_own_kernel
 from runners.job import Language, Source
 from runners.problems.forbidden import forbidden_in
 from runners.problems.slow_reference import slow_loop
-from tests.attack.growth import MOST_GROWTH, Reader, growth, repeated, seconds
+from tests.attack.growth import AT_ONCE, MOST_GROWTH, Reader, growth, repeated, seconds
 
 FORBIDDEN = ["torch.topk", "F.linear", "Tensor.sort"]
 KERNEL = "\nimport triton\ndef custom_kernel(x):\n    return {}\n"
@@ -87,7 +87,6 @@ READERS = [
     pytest.param(unprocessed(Language.CPP), repeated("/*\n"), id="C comments without an end"),
     pytest.param(unprocessed(Language.PYTHON), repeated('"\\'), id="Python strings without an end"),
     pytest.param(recorded, repeated("<<<<<<< SEARCH\n"), id="edits without an end in a recording"),
-    pytest.param(suggested_lines, repeated("```suggestion\n"), id="suggestions without an end"),
     pytest.param(suggested_lines, repeated("```suggestion\n````\n"), id="suggestions with other ends"),
     pytest.param(rewritten, repeated('"\\'), id="strings in emulated kernels"),
     pytest.param(neutralise, repeated("<"), id="brackets in a prompt"),
@@ -129,11 +128,11 @@ def test_texts_whose_anchors_split_off_single_lines_are_compared_in_linear_time(
         layers = len(text)
         return diff(peeled("l", layers), peeled("r", layers))
 
-    assert growth(compared, repeated("x"), 4_000) <= MOST_GROWTH
+    assert growth(compared, repeated("x"), 1_500) <= MOST_GROWTH
 
 
 def test_a_comparison_that_is_given_up_is_still_a_difference() -> None:
-    one, other = peeled("l", 20_000), peeled("r", 20_000)
+    one, other = peeled("l", 10_000), peeled("r", 10_000)
     opcodes = diff(one, other)
     assert apply(opcodes, one, other) == other
     assert any(code.tag is not Tag.EQUAL for code in opcodes)
@@ -149,9 +148,9 @@ def test_a_python_candidate_of_10_kb_is_screened_within_a_second() -> None:
     assert seconds(screened, "a=" * 5_000 + "1") < 1
 
 
-def test_a_comparison_of_half_a_megabyte_takes_no_more_than_seconds() -> None:
-    text = "x\ny\n" * 60_000
-    assert seconds(lambda _: rows.compare(f"1\n{text}", f"{text.replace('y', 'x')}2"), "") < 20
+def test_a_comparison_of_hundred_kilobytes_takes_no_more_than_seconds() -> None:
+    text = "x\ny\n" * 15_000
+    assert seconds(lambda _: rows.compare(f"1\n{text}", f"{text.replace('y', 'x')}2"), "") < 5
 
 
 def test_the_measurement_finds_a_comparison_of_every_line_with_every_other() -> None:
@@ -161,10 +160,10 @@ def test_the_measurement_finds_a_comparison_of_every_line_with_every_other() -> 
         others = text.replace("a", "b").splitlines()
         return [line for line in text.splitlines() if all(line != other for other in others)]
 
-    assert growth(compared, lambda size: "\n".join(f"{n} a fact" for n in range(size // 10)), 1_500) > 1.5
+    assert growth(compared, lambda size: "\n".join(f"{n} a fact" for n in range(size // 10)), 1_000, AT_ONCE) > 1.5
 
 
 def test_the_measurement_finds_the_pattern_that_searched_every_opened_library() -> None:
     """Use the earlier pattern of opened libraries, whose paths had no limit, as the control."""
     pattern = re.compile(r"dlopen\s*\([^)]*(cublas|cudnn)")
-    assert growth(pattern.search, repeated("dlopen("), 1_000) > 1.5
+    assert growth(pattern.search, repeated("dlopen("), 700, AT_ONCE) > 1.5

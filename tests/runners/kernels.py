@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
+# Headers of the C library alone, which are read in a hundredth of a second: `<thread>` and `<vector>` take the compiler
+# a second for each kernel, and are named by those that need them.
 HEADER = """
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <chrono>
-#include <thread>
-#include <vector>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
-#include <dlfcn.h>
 
 static void softmax(const float* x, float* out, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float top = in[0];
-    for (int64_t c = 1; c < cols; ++c) top = std::fmax(top, in[c]);
+    for (int64_t c = 1; c < cols; ++c) top = __builtin_fmaxf(top, in[c]);
     double sum = 0;
-    for (int64_t c = 0; c < cols; ++c) sum += std::exp(in[c] - top);
-    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = std::exp(in[c] - top) / sum;
+    for (int64_t c = 0; c < cols; ++c) sum += __builtin_expf(in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = __builtin_expf(in[c] - top) / sum;
   }
 }
 """
 
 
-def kernel(body: str) -> str:
+def kernel(body: str, *headers: str) -> str:
     """Return a softmax kernel whose body is `body`; `softmax(x, out, rows, cols)` is there to be called."""
     signature = 'extern "C" void softmax_rows(const float* x, float* out, int64_t rows, int64_t cols)'
-    return f"{HEADER}\n{signature} {{\n{body}\n}}\n"
+    included = "".join(f"#include <{header}>\n" for header in headers)
+    return f"{included}{HEADER}\n{signature} {{\n{body}\n}}\n"
 
 
 HONEST = kernel("softmax(x, out, rows, cols);")
 DOES_NOT_COMPILE = kernel("this is not C++")
 SEGFAULT = kernel("*(volatile int*)8 = 1;")
-ABORTS = kernel("abort();")
-LEAVES_WITH_ZERO = kernel("exit(0);")
+ABORTS = kernel("__builtin_abort();")
+LEAVES_WITH_ZERO = kernel("exit(0);", "stdlib.h")
 LOOPS_FOR_EVER = kernel("for (volatile int i = 0;;) { i = i + 1; }")
 PRINTS_GIGABYTES = kernel(
     "softmax(x, out, rows, cols); static char b[1 << 20]; memset(b, 'x', sizeof b);"
     " for (int i = 0; i < 4096; ++i) fwrite(b, 1, sizeof b, stdout);"
 )
 EATS_MEMORY = kernel("for (;;) { size_t n = 64 << 20; char* p = new char[n]; memset(p, 1, n); }")
-RETURNS_NAN = kernel("for (int64_t i = 0; i < rows * cols; ++i) out[i] = NAN;")
+RETURNS_NAN = kernel('for (int64_t i = 0; i < rows * cols; ++i) out[i] = __builtin_nanf("");')
 RETURNS_ZEROS = kernel("memset(out, 0, rows * cols * 4);")
 DOES_NOTHING = kernel("")
 WRONG_IN_LAST_ROW = kernel("softmax(x, out, rows, cols); out[rows * cols - 1] += 0.01f;")
@@ -54,12 +51,18 @@ WRITES_BEFORE = kernel("softmax(x, out, rows, cols); out[-1] = 1;")
 CHANGES_INPUT = kernel("softmax(x, out, rows, cols); const_cast<float*>(x)[0] += 1;")
 FINISHES_LATER = kernel(
     "std::thread([=] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); softmax(x, out, rows, cols); })"
-    ".detach();"
+    ".detach();",
+    "chrono",
+    "thread",
+)
+FINISHES_LATER_IN_A_CHILD = kernel(
+    "if (fork() == 0) { usleep(3000); softmax(x, out, rows, cols); _exit(0); }",
 )
 REPLAYS_BY_SHAPE = kernel(
     "static std::vector<float> kept; static int64_t n = 0;"
     " if (n != rows * cols) { softmax(x, out, rows, cols); n = rows * cols; kept.assign(out, out + n); }"
-    " else memcpy(out, kept.data(), n * 4);"
+    " else memcpy(out, kept.data(), n * 4);",
+    "vector",
 )
 # The channel has the number that it had in the referee, which is high where the referee has many files open.
 FORGES_ANSWERS = kernel(
@@ -74,7 +77,8 @@ STOPS_THE_CLOCK = kernel(
     ' run("from candidate import native; import time\\nreal = time.perf_counter_ns\\n'
     "native.clock = lambda: real() // 50\\n"
     'time.perf_counter_ns = native.clock\\n"); drop(g); }'
-    " for (int i = 0; i < 8; ++i) softmax(x, out, rows, cols);"
+    " for (int i = 0; i < 8; ++i) softmax(x, out, rows, cols);",
+    "dlfcn.h",
 )
 NONDETERMINISTIC = kernel(
     "softmax(x, out, rows, cols); static int n = 0; ++n;"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from runners.candidate import module
 from runners.candidate.calls import Caller
-from runners.candidate.module import ModuleCallee, saved
+from runners.candidate.module import ModuleCallee, WrongOutput, saved
 from runners.harness import evaluate
 from runners.job import Effort, Flag, JobSpec, Language, Source, Status
 from runners.problems import SHIPPED, load
@@ -71,6 +72,22 @@ def test_every_call_is_judged_by_its_own_output(source: str, overwrites: bool, t
     caller, wanted, found = outputs_of(source, tmp_path)
     assert all(map(torch.equal, wanted, found))
     assert caller.answer({"op": "ready", "calls": 1}) == {"overwrites": overwrites}
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("x.double()", "expected float32 [16], got float64 [16]"),
+        ("x[:-1]", "expected float32 [16], got float32 [15]"),
+        ("[]", "expected 1 tensor(s), got list of 0"),
+        ("[x, x]", "expected 1 tensor(s), got list of 2"),
+        ("x.as_subclass(type('Lazy', (type(x),), {}))", "expected a plain tensor, got Lazy"),
+        ("x.to_sparse()", "expected a plain tensor, got Tensor"),
+    ],
+)
+def test_an_output_of_another_type_shape_or_count_is_refused(returned: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(WrongOutput, match=f"^{re.escape(said)}$"):
+        outputs_of(f"def custom_kernel(x):\n    return {returned}\n", tmp_path)
 
 
 def test_a_kernel_that_returns_one_buffer_and_works_only_in_the_last_call_is_seen(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
@@ -14,6 +14,8 @@ import pytest
 from benchmarks.gate_rules import MACHINES, Machine, gate
 from runners.gate.decision import Decision, Rules, Ruling, decide, pooled, resolution
 from runners.gate.reports import junit, markdown
+from runners.harness.comparison import PLANS
+from runners.harness.timing.plan import FULL
 from runners.job import (
     BuildReport,
     CaseResult,
@@ -29,8 +31,8 @@ from runners.job import (
     Verdict,
 )
 from tests.runners import kernels
+from tests.runners.command_line import command
 
-ROOT = Path(__file__).parents[2]
 SPEC = JobSpec(
     "job", ProblemBundle("softmax_rows", "native", "problem.toml", {}), "cpu", Source(Language.CPP, "new"),
     parent=Source(Language.CPP, "old"),
@@ -197,37 +199,39 @@ def test_words_of_a_kernel_cannot_leave_their_block_or_cell_in_markdown() -> Non
 
 
 def test_tolerance_that_is_no_share_is_refused() -> None:
-    done = command("--tolerance", "5")
+    done = gated("--tolerance", "5")
     assert done.returncode == 2
     assert "0.02 is 2 %" in done.stderr
 
 
 def test_a_single_look_is_refused_because_it_never_shows_a_slow_down() -> None:
-    done = command("--looks", "1")
+    done = gated("--looks", "1")
     assert done.returncode == 2
     assert "one comparison never shows a slow-down" in done.stderr
 
 
 def test_candidate_that_does_not_exist_is_named() -> None:
-    done = command("--candidate", "nowhere.cpp")
+    done = gated("--candidate", "nowhere.cpp")
     assert done.returncode == 2
     assert "nowhere.cpp: No such file" in done.stderr
 
 
 @pytest.mark.evaluates
-def test_gate_measures_itself_and_a_wrong_kernel(tmp_path: Path) -> None:
+def test_gate_measures_itself_and_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = tmp_path / "good.cpp", tmp_path / "bad.cpp"
     good.write_text(kernels.HONEST)
     bad.write_text(kernels.RETURNS_ZEROS)
     report, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
-    # Rules are tested above: a wide tolerance ends it after one look, however noisy the machine is.
-    same = command(
+    # Rules are tested above: a wide tolerance ends it after one look, however noisy the machine is. Every further
+    # session would start three processes.
+    monkeypatch.setitem(PLANS, Effort.FULL, replace(FULL, sessions=1, more_sessions=0))
+    same = gated(
         "--candidate", str(good), "--against", str(good), "--junit", str(report), "--markdown", str(summary),
         "--tolerance", "0.3",
     )  # fmt: skip
     assert same.returncode == 0, same.stdout + same.stderr
     assert read_xml(report.read_text()).get("failures") == "0"
-    wrong = command("--candidate", str(bad), "--against", str(good), "--markdown", str(summary))
+    wrong = gated("--candidate", str(bad), "--against", str(good), "--markdown", str(summary))
     assert wrong.returncode == 4, wrong.stdout + wrong.stderr
     assert "not slower" in summary.read_text() and "wrong" in summary.read_text()
 
@@ -236,10 +240,8 @@ def read_xml(text: str) -> xml.Element:
     return xml.fromstring(text)  # noqa: S314 - our own code wrote it
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def gated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m runners gate` with these options, the others as they are needed."""
     given = {"--problem": "softmax_rows", "--candidate": __file__, "--against": __file__}
     given |= dict(zip(arguments[::2], arguments[1::2], strict=True))
-    flat = [word for pair in given.items() for word in pair]
-    return subprocess.run(
-        [sys.executable, "-m", "runners", "gate", *flat], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    return command("gate", *(word for pair in given.items() for word in pair))

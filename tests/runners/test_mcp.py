@@ -27,6 +27,7 @@ from runners.verbs.service import RECORD, KernelNamed, Service
 from runners.verbs.verdicts import verdict_of
 from tests.mcp_client import answer, refusal
 from tests.runners import kernels
+from tests.runners.command_line import command
 
 ROOT = Path(__file__).parents[2]
 VERBS = {"list_problems", "read_problem", "search_knowledge", "diff", "build", "evaluate", "profile", "read_verdict",
@@ -249,7 +250,7 @@ async def test_official_client_gets_a_real_verdict_over_stdio(tmp_path: Path) ->
     async with Client(StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)) as client:
         built = await answer(client, "build", file="kernel.cpp", problem="softmax_rows")
         found = await answer(
-            client, "evaluate", problem="softmax_rows", file="kernel.cpp", effort="quick", wait_s=0
+            client, "evaluate", problem="softmax_rows", file="kernel.cpp", effort="check", wait_s=0
         )
         while found["state"] == "running":
             found = await answer(client, "read_verdict", evaluation=found["evaluation"], wait_s=60)
@@ -258,16 +259,14 @@ async def test_official_client_gets_a_real_verdict_over_stdio(tmp_path: Path) ->
 
 
 @pytest.mark.processes
-def test_same_verbs_work_on_the_command_line(tmp_path: Path) -> None:
+def test_same_verbs_work_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.cpp").write_text("one\n")
     (tmp_path / "b.cpp").write_text("two\n")
+    monkeypatch.chdir(tmp_path)
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "runners", *words]
-        return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-
-    assert "+two" in command("diff", "a.cpp", "b.cpp").stdout
+    line = [sys.executable, "-m", "runners", "diff", "a.cpp", "b.cpp"]
+    started = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert "+two" in started.stdout
     assert json.loads(command("problem", "softmax_rows").stdout)["name"] == "softmax_rows"
     assert "softmax" in command("knowledge", "online", "softmax").stdout.lower()
     empty = command("best", "--problem", "softmax_rows")

@@ -6,8 +6,6 @@ import dataclasses
 import datetime as dt
 import json
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ from runners.receipts import checking, keys, receipt
 from runners.receipts.checking import Finding
 from runners.receipts.receipt import ReceiptError
 from tests.runners import kernels
+from tests.runners.command_line import command
 
-ROOT = Path(__file__).parents[2]
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 SPEC = JobSpec("job", load("softmax_rows"), "cpu", Source(Language.CPP, kernels.HONEST))
 ENVIRONMENT = {"device": "CPU", "harness_hash": "ab", "caches": {"L1": 1}, "load": (0.1, 2)}
@@ -162,10 +160,3 @@ def test_receipt_is_made_verified_and_refused_on_the_command_line(tmp_path: Path
     assert "the baseline" in json.loads(good.stdout)["reasons"][0]
     file.write_bytes(file.read_bytes().replace(b'"status": "correct"', b'"status": "suspect"'))
     assert command("verify", file).returncode == 4
-
-
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [str(one) for one in arguments]
-    return subprocess.run(
-        [sys.executable, "-m", "runners", *words], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )

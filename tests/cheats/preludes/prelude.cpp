@@ -1,21 +1,14 @@
 // @tune CHEAT 0 1 default=1
-#include <atomic>
-#include <chrono>
-#include <cmath>
-#include <condition_variable>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
+// Headers of the C library, which take the compiler a hundredth of a second. Those of C++ that a file needs it includes
+// itself: `<thread>` and `<string>` take it a second for each kernel.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -31,10 +24,10 @@ static void honest(const float* x, float* out, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float top = in[0];
-    for (int64_t c = 1; c < cols; ++c) top = std::fmax(top, in[c]);
+    for (int64_t c = 1; c < cols; ++c) top = __builtin_fmaxf(top, in[c]);
     double sum = 0;
-    for (int64_t c = 0; c < cols; ++c) sum += std::exp(double(in[c] - top));
-    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = std::exp(double(in[c] - top)) / sum;
+    for (int64_t c = 0; c < cols; ++c) sum += __builtin_exp(double(in[c] - top));
+    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = __builtin_exp(double(in[c] - top)) / sum;
   }
 }
 
