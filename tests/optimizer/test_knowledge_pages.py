@@ -29,6 +29,13 @@ import torch
 inputs = lambda device: [torch.ones(4)]
 custom_kernel = expected = lambda x: x.double()
 """
+# Snippets that are checked between the shipped ones, by name.
+SPOILED = {
+    "inexact": f"{EXACT}LIMIT = -1\n",
+    "raising": "raise ValueError('no luck')\n",
+    "dying": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "exact": f"{EXACT}LIMIT = 1\n",
+}
 
 every_page = pytest.mark.parametrize("one", pages(), ids=lambda one: one.name)
 
@@ -123,9 +130,14 @@ def test_a_cpp_snippet_computes_what_it_says(one: Page, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, Outcome]:
-    """Return how every Triton snippet's check ended in the interpreter."""
-    return run_triton(snippets(Language.TRITON), "cpu")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Return how the checks of all Triton snippets, and of `SPOILED` between them, ended in the interpreter."""
+    folder, found = tmp_path_factory.mktemp("spoiled"), snippets(Language.TRITON)
+    between = [replace(found[0], name=name, path=folder / f"{name}.py") for name in SPOILED]
+    for one in between:
+        assert one.path is not None
+        one.path.write_text(SPOILED[one.name])
+    return run_triton([found[0], *between, *found[1:]], "cpu")
 
 
 @pytest.mark.processes
@@ -138,21 +150,14 @@ def test_a_triton_snippet_computes_what_it_says_in_the_interpreter(
 
 
 @pytest.mark.processes
-def test_a_triton_snippet_that_fails_says_how_and_spoils_no_other(tmp_path: Path) -> None:
-    first, second = (replace(one, path=tmp_path / f"{number}.py") for number, one in enumerate(pages()[:2]))
-    for one, limit in ((first, "-1"), (second, "1")):
-        assert one.path is not None
-        one.path.write_text(EXACT + f"LIMIT = {limit}\n")
-    raising = replace(first, name="raising", path=tmp_path / "raising.py")
-    dying = replace(first, name="dying", path=tmp_path / "dying.py")
-    (tmp_path / "raising.py").write_text("raise ValueError('no luck')\n")
-    (tmp_path / "dying.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    found = run_triton([first, raising, dying, second], "cpu")
+def test_a_triton_snippet_that_fails_says_how_and_spoils_no_other(interpreted: dict[str, Outcome]) -> None:
+    found = {name: interpreted[name] for name in SPOILED}
     assert {name: outcome.code for name, outcome in found.items()} == {
-        first.name: 1, "raising": 1, "dying": -9, second.name: 0
+        "inexact": 1, "raising": 1, "dying": -9, "exact": 0
     }  # fmt: skip
-    assert "relative error 0, allowed -1" in found[first.name].output
-    assert "ValueError: no luck" in found["raising"].output and "luck" not in found[second.name].output
+    assert "relative error 0, allowed -1" in found["inexact"].output
+    assert "ValueError: no luck" in found["raising"].output and "luck" not in found["exact"].output
+    assert all(interpreted[one.name].code == 0 for one in snippets(Language.TRITON))
 
 
 def triton_builds() -> list[object]:

@@ -86,9 +86,15 @@ def imported(path: Path, name: str) -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of builds, so that each kernel is compiled once in this module."""
+    return tmp_path_factory.mktemp("builds")
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("KERNEL_CACHE", str(tmp_path / "cache"))
+def own_cache(builds: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("KERNEL_CACHE", str(builds))
     before = set(sys.modules)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -168,8 +174,11 @@ def test_autocast_is_left_to_torch(package: Any) -> None:
     assert package.counts() == {"autocast to bfloat16 is on": 1}
 
 
-def test_a_machine_without_compiler_computes_with_torch(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_compiler_computes_with_torch(
+    package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KERNEL_CXX", "no-such-compiler")
+    monkeypatch.setenv("KERNEL_CACHE", str(tmp_path / "empty"))
     given = values()
     assert torch.equal(package.layernorm_residual(*given)[1], package.kernel.reference(*given)[1])
     assert "this machine has no no-such-compiler" in next(iter(package.counts()))

@@ -218,7 +218,7 @@ def test_a_model_that_takes_too_long_to_trace_is_still_examined(
 
 @pytest.mark.processes
 def test_code_that_never_ends_leaves_the_problem_without_a_signature(tmp_path: Path) -> None:
-    endless = bundle(tmp_path, LAYERS + "\nwhile True: pass\n")
+    endless = bundle(tmp_path, LAYERS + "\nimport time\nwhile True: time.sleep(60)\n")
     assert with_signature(endless, timeout_s=3) == endless
 
 

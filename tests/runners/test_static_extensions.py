@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from runners.backends import extensions
+from runners.backends import BuildRequest, extensions
 from runners.backends.extensions import Extension, extensions_in
 from runners.errors import InfraFailure
-from runners.job import BuildReport, Language, ProblemBundle, Source
+from runners.job import BuildReport, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
 from runners.targets import target
 from runners.verbs.building import build
@@ -121,15 +121,28 @@ def test_a_module_for_a_native_problem_is_not_refused_for_what_only_a_device_can
     assert report.ok and len(report.kernels) == 1
 
 
-def test_without_a_compiler_the_extension_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> str:
-        raise InfraFailure("no nvcc: install the CUDA toolkit")
+def absent() -> str:
+    raise InfraFailure("no nvcc: install the CUDA toolkit")
 
+
+@pytest.mark.parametrize(("key", "said"), [("sm_90", "no nvcc"), ("gfx942", "on its own machine")])
+def test_an_extension_that_cannot_be_compiled_here_is_refused_for_nothing(
+    key: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extensions, "nvcc", absent)
+    request = BuildRequest(Source(Language.PYTHON, candidate()), "", key, tmp_path, Limits())
+    found = extensions.compiled(request, [Extension("doubling", ("int a;",), ())], target(key))
+    assert said in found.unfinished and not found.refusal and not found.kernels
+
+
+@pytest.mark.long
+def test_without_a_compiler_the_extension_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extensions, "nvcc", absent)
     report = report_of(candidate())
     assert report.ok and not report.kernels and "no nvcc" in report.log
 
 
+@pytest.mark.long
 def test_extensions_for_amd_are_left_to_the_device() -> None:
     report = report_of(candidate(), "gfx942")
     assert report.ok and not report.kernels and "on its own machine" in report.log

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from triton.runtime.errors import OutOfResources
 
 from runners.backends import BuildRequest, backend_for
 from runners.backends.triton import with_diagnostics
+from runners.backends.triton_record import MOST_CONFIGS, NotHereError, Recorder
 from runners.harness.building.sample_arguments import samples_of
 from runners.job import BuildReport, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
@@ -97,9 +100,28 @@ def report_of(body: str = BODY, before: str = "pass", key: str = "sm_90") -> Bui
     return build(Source(Language.TRITON, candidate(body, before)), target(key), problem())
 
 
-@pytest.mark.parametrize("key", ["sm_90", "gfx942"])
-def test_kernels_of_a_model_are_compiled_with_the_shapes_of_the_problem(key: str) -> None:
-    report = report_of(key=key)
+# A kernel that is launched as it was compiled, and once more by its driver's function.
+AGAIN = (
+    "kernel = scaled[(4,)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"
+    "        kernel[(4, 1, 1)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"
+    "        kernel.run(4, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x)"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "key"),
+    [
+        (AGAIN, "sm_90"),
+        pytest.param("pass", "sm_90", marks=pytest.mark.long),
+        # A submission to GPU Mode is built for gfx942 below.
+        pytest.param("pass", "gfx942", marks=pytest.mark.long),
+    ],
+    ids=["compiled again", "compiled once", "for MI300"],
+)
+def test_kernels_of_a_model_are_compiled_with_the_shapes_of_the_problem_and_recorded_once(
+    before: str, key: str
+) -> None:
+    report = report_of(before=before, key=key)
     assert report.ok and not report.log, report.log
     (kernel,) = report.kernels
     assert kernel.name == "scaled" and kernel.features["programs"] == 256
@@ -119,7 +141,12 @@ def test_what_the_compiler_refuses_is_a_failed_build() -> None:
     [
         ("lengths.tolist()", "DataDependentOutputException"),
         ("raise RuntimeError('no stream')", "RuntimeError: no stream (line 25)"),
-        ("import a_library_of_the_device", "ModuleNotFoundError: No module named 'a_library_of_the_device'"),
+        # One more exception of the host code.
+        pytest.param(
+            "import a_library_of_the_device",
+            "ModuleNotFoundError: No module named 'a_library_of_the_device'",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_host_code_that_needs_the_device_ends_the_build_early_and_is_no_failure(before: str, said: str) -> None:
@@ -170,7 +197,9 @@ def test_a_kernel_that_needs_more_shared_memory_than_the_device_has_is_refused()
     assert "Hardware limit: 232448" in found.log and 'File "kernel.py"' in found.log
 
 
-@pytest.mark.parametrize(("stages", "too_large"), [("10, 2", [False, True]), ("10, 11", [True])])
+@pytest.mark.parametrize(
+    ("stages", "too_large"), [("10, 2", [False, True]), pytest.param("10, 11", [True], marks=pytest.mark.long)]
+)
 def test_a_tuner_passes_over_configurations_that_need_too_much_shared_memory(
     stages: str, too_large: list[bool]
 ) -> None:
@@ -190,7 +219,42 @@ def test_a_candidate_may_compile_a_kernel_to_ask_how_much_shared_memory_it_needs
     assert found.ok and [(kernel.lds_bytes or 0) > 232448 for kernel in found.kernels] == [True], found.log
 
 
-@pytest.mark.parametrize("more", ["10, 11, 12, 13, 2", "10, 11"])
+@pytest.mark.parametrize(
+    ("configurations", "fitting", "prunes", "ends"),
+    [
+        (2, {1}, False, None),
+        (2, {1}, True, None),
+        (2, set(), False, OutOfResources),
+        (2, set(), True, NotHereError),
+        (5, {3, 4}, False, None),
+        (5, {4}, False, NotHereError),
+    ],
+)
+def test_a_tuner_is_refused_only_if_none_of_its_configurations_can_fit(
+    configurations: int, fitting: set[int], prunes: bool, ends: type[Exception] | None
+) -> None:
+    """Tune by a recorder whose compiler is made up: the tests beside this one have a real one."""
+
+    def run(number: int) -> int:
+        if number not in fitting:
+            raise OutOfResources(300_000, 232_448, "shared memory")
+        return number
+
+    configs = [
+        SimpleNamespace(all_kwargs=lambda number=number: {"number": number}) for number in range(configurations)
+    ]
+    tuner: Any = SimpleNamespace(
+        configs=configs, arg_names=[], fn=SimpleNamespace(run=run), early_config_prune=print if prunes else None
+    )
+    recorder = Recorder(most_shared=232_448)
+    if ends is None:
+        assert recorder.tune(tuner) == max(one for one in fitting if one < MOST_CONFIGS)
+        return
+    with pytest.raises(ends, match=r"shared memory|are compiled on the device"):
+        recorder.tune(tuner)
+
+
+@pytest.mark.parametrize("more", [pytest.param("10, 11, 12, 13, 2", marks=pytest.mark.long), "10, 11"])
 def test_configurations_that_only_the_device_chooses_from_are_left_to_it(more: str) -> None:
     text = staged(more)
     if more == "10, 11":
@@ -201,16 +265,6 @@ def test_configurations_that_only_the_device_chooses_from_are_left_to_it(more: s
     assert found.ok and "the tuner's other configurations are compiled on the device" in found.log
 
 
-def test_a_compiled_kernel_that_is_launched_again_is_recorded_once() -> None:
-    again = (
-        "kernel = scaled[(4,)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"
-        "        kernel[(4, 1, 1)](x, self.weight, torch.empty_like(x), self.scale, x.shape[1])\n"
-        "        kernel.run(4, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x)"
-    )
-    found = report_of(before=again)
-    assert found.ok and not found.log and [kernel.name for kernel in found.kernels] == ["scaled"]
-
-
 def test_inputs_that_need_packages_of_the_device_are_no_failure_of_the_candidate() -> None:
     text = REFERENCE.replace("import torch\n", "import torch\nimport a_library_of_the_device\n", 1)
     made = open_bundle(ProblemBundle("scaled", "kernelbench", "scaled.py", {"scaled.py": text}))
@@ -219,7 +273,9 @@ def test_inputs_that_need_packages_of_the_device_are_no_failure_of_the_candidate
 
 
 def test_two_kernels_whose_host_code_differs_are_not_the_same_artefact() -> None:
-    hashes = {report_of(before=before).artefact_hash for before in ("pass", "lengths.tolist()", "lengths.numpy()")}
+    # The tests above build the same texts, which are compiled once.
+    texts = (AGAIN, "lengths.tolist()", "raise RuntimeError('no stream')")
+    hashes = {report_of(before=before).artefact_hash for before in texts}
     assert len(hashes) == 3 and None not in hashes
 
 
@@ -285,6 +341,13 @@ def test_a_submission_to_gpu_mode_is_compiled_with_the_inputs_that_its_task_make
     assert report.ok and not report.log, report.log
     (kernel,) = report.kernels
     assert kernel.vgpr and kernel.features["programs"] == 64
+
+
+@pytest.mark.long
+def test_a_submission_to_gpu_mode_that_the_compiler_refuses_is_a_failed_build(tmp_path: Path) -> None:
+    (tmp_path / "task.yml").write_text(TASK)
+    (tmp_path / "task.py").write_text("Data = tuple\n")
+    (tmp_path / "reference.py").write_text(TASK_REFERENCE)
     broken = SUBMISSION.replace("tl.arange(0, SIZE)", "tl.arange(0, SIZE - 1)")
     report = build(Source(Language.TRITON, broken), target("gfx942"), open_bundle(load(tmp_path)))
     assert not report.ok and "power of 2" in report.log
@@ -299,7 +362,8 @@ def test_a_task_whose_helper_is_not_python_is_built_as_far_as_it_can_be(tmp_path
     assert build(Source(Language.TRITON, SUBMISSION), target("gfx942"), made).ok
 
 
-@pytest.mark.parametrize("ends", ["problem", "candidate"])
+# A candidate that ends as early is built in test_static_builds.py too.
+@pytest.mark.parametrize("ends", ["problem", pytest.param("candidate", marks=pytest.mark.long)])
 def test_a_process_that_ends_while_it_makes_the_inputs_is_not_the_candidates_fault(
     ends: str, tmp_path: Path
 ) -> None:
