@@ -26,8 +26,9 @@ KEPT_BY_KEY = (history._finished_view, drift._anchor, compiled_ahead._finished)
 """Caches of the test process by primary key, which successive copies share."""
 
 
-Make = Callable[[Team, User | None], models.Model]
-"""A function that drives a run or campaign of a team, started by a person or by nobody, and returns it."""
+Make = Callable[[Team, User | None], Iterator[models.Model]]
+"""A function that drives a run or campaign of a team, started by a person or by nobody, and yields it at each stage of
+which tests want copies."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Driven:
     rows: Mapping[type[models.Model], list[dict[str, Any]]]
 
 
-_driven: dict[Hashable, Driven] = {}
+_driven: dict[Hashable, list[Driven]] = {}
 
 
 def make_finished_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
@@ -51,15 +52,15 @@ def make_finished_run(team: Team | None = None, user: User | None = None, **chan
 def make_driven_run(rounds: int, team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
     """Create a run as `drive(make_run(team, user, **changes), rounds=rounds)` leaves it, see `copy_of`."""
 
-    def make(team: Team, user: User | None) -> Run:
-        return drive(make_run(team, user, **changes), rounds=rounds)
+    def make(team: Team, user: User | None) -> Iterator[Run]:
+        yield drive(make_run(team, user, **changes), rounds=rounds)
 
     like = ("run", rounds, *sorted((name, repr(value)) for name, value in changes.items()))
     return Run.objects.get(pk=copy_of(like, make, team, user))
 
 
-def copy_of(like: Hashable, make: Make, team: Team | None, user: User | None) -> int:
-    """Insert the rows that `make` makes, and return the primary key of what it returns.
+def copy_of(like: Hashable, make: Make, team: Team | None, user: User | None, stage: int = 0) -> int:
+    """Insert the rows that `make` has made at a stage, and return the primary key of what it yields there.
 
     `like` tells different makers apart. `make` is called at the first copy in this process, so patch nothing before. A
     copy has the primary keys of what was made then, which was rolled back. The second copy of a test is one of what a
@@ -67,7 +68,7 @@ def copy_of(like: Hashable, make: Make, team: Team | None, user: User | None) ->
     """
     store_problems_and_targets()
     like = (like, user is not None, _problems())
-    driven = next(one for one in _alike(like, make, user is not None) if not _is_there(one.root))
+    driven = next(one[stage] for one in _alike(like, make, user is not None) if not _is_there(one[stage].root))
     team = team or make_team()
     for kept in KEPT_BY_KEY:
         kept.cache_clear()
@@ -77,8 +78,8 @@ def copy_of(like: Hashable, make: Make, team: Team | None, user: User | None) ->
     return int(driven.root.pk)
 
 
-def _alike(like: Hashable, make: Make, has_user: bool) -> Iterator[Driven]:
-    """Yield what was made in this way, then further ones."""
+def _alike(like: Hashable, make: Make, has_user: bool) -> Iterator[list[Driven]]:
+    """Yield the stages of what was made in this way, then those of further ones."""
     for number in count():
         if (number, like) not in _driven:
             _driven[number, like] = _make_and_roll_back(make, has_user)
@@ -96,18 +97,21 @@ def _is_there(root: models.Model) -> bool:
     return type(root)._default_manager.filter(pk=root.pk).exists()
 
 
-def _make_and_roll_back(make: Make, has_user: bool) -> Driven:
-    """Make something in a team of its own, read the rows and roll them back."""
+def _make_and_roll_back(make: Make, has_user: bool) -> list[Driven]:
+    """Make something in a team of its own, read the rows at each stage and roll them back."""
     around = transaction.atomic()
     around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
     with around:
         team = make_team()
         user = make_user(team) if has_user else None
         last = {model: _last_key(model) for model in _tables()}
-        root = make(team, user)
-        found = {model: _rows_after(model, key) for model, key in last.items()}
+        driven = []
+        for root in make(team, user):
+            found = {model: _rows_after(model, key) for model, key in last.items()}
+            rows = {model: rows for model, rows in found.items() if rows}
+            driven.append(Driven(root, team.pk, user.pk if user else None, rows))
         transaction.set_rollback(True)
-    return Driven(root, team.pk, user.pk if user else None, {model: rows for model, rows in found.items() if rows})
+    return driven
 
 
 def _tables() -> list[type[models.Model]]:

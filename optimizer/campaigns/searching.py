@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from django.core.exceptions import ValidationError
@@ -16,45 +17,48 @@ from optimizer.campaigns.closing import skip_waiting
 from optimizer.models import Campaign, CampaignCell, Run
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import LABELS
-from optimizer.queries.campaign_spending import reserved, spent_by_configuration, total
+from optimizer.queries.campaign_spending import Spent, reserved, spent_by_configuration, total
 
 
 def search(campaign: Campaign) -> bool:
     """Start what may be started. Return True once every cell has its outcome. Call under the campaign's lock."""
-    account = account_of(campaign)
+    spent = spent_by_configuration(campaign)
+    account = account_of(campaign, spent)
     if (kind := account.exhausted()) is not None:
         _stop_for(campaign, kind)
-    lacking = _start_runs(campaign, account)
-    _share_device(campaign)
+        spent = spent_by_configuration(campaign)
+    lacking = _start_runs(campaign, account, spent)
+    # A run that has just been started or continued has used nothing yet, so what was spent is still what it was.
+    _share_device(campaign, spent)
     # While nothing runs, nothing that is reserved will come back: what could not start now never will.
     if lacking is not None and not active_cells(campaign).exists():
         skip_waiting(campaign, _words(campaign, lacking))
     return not (active_cells(campaign).exists() or waiting_cells(campaign).exists())
 
 
-def account_of(campaign: Campaign) -> planning.Account:
+def account_of(campaign: Campaign, spent: Mapping[int, Spent]) -> planning.Account:
     """Return the campaign's spending, reservations and limits."""
-    spent = total(spent_by_configuration(campaign))
+    whole = total(spent)
     return planning.Account(
-        spent={kind: spent.of(kind) for kind in campaign.limits},
+        spent={kind: whole.of(kind) for kind in campaign.limits},
         reserved={kind: reserved(campaign, kind) for kind, limit in campaign.limits.items() if limit is not None},
         limits={kind: None if limit is None else float(limit) for kind, limit in campaign.limits.items()},
     )
 
 
-def _start_runs(campaign: Campaign, account: planning.Account) -> str | None:
+def _start_runs(campaign: Campaign, account: planning.Account, spent: Mapping[int, Spent]) -> str | None:
     """Fill the free places. Return the kind of budget that keeps the next run from starting, or None."""
     while True:
-        choice = _choice(campaign, account)
+        choice = _choice(campaign, account, spent)
         refused = [cell for cell in _cells(choice.cells) if not _start(campaign, cell)]
         # A cell that was refused leaves its place to another one.
         if not refused:
             return choice.lacking
-        account = account_of(campaign)
+        spent = spent_by_configuration(campaign)
+        account = account_of(campaign, spent)
 
 
-def _choice(campaign: Campaign, account: planning.Account) -> planning.Choice:
-    spent = spent_by_configuration(campaign)
+def _choice(campaign: Campaign, account: planning.Account, spent: Mapping[int, Spent]) -> planning.Choice:
     free = campaign.parallel_runs - sum(one.active for one in spent.values())
     if free <= 0:
         return planning.Choice(())
@@ -90,11 +94,11 @@ def _start(campaign: Campaign, cell: CampaignCell) -> bool:
     return True
 
 
-def _share_device(campaign: Campaign) -> None:
+def _share_device(campaign: Campaign, spent: Mapping[int, Spent]) -> None:
     """Give the jobs of running runs priorities by the device time that their configurations have used."""
-    used_s = {pk: one.device_s for pk, one in spent_by_configuration(campaign).items()}
+    ranks = planning.priorities({pk: one.device_s for pk, one in spent.items()})
     for cell in active_cells(campaign):
-        wanted = planning.priorities(used_s)[cell.configuration_id]
+        wanted = ranks[cell.configuration_id]
         if cell.run.priority != wanted:
             Run.objects.filter(pk=cell.run_id).update(priority=wanted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Count, F, FloatField, Q, QuerySet, Sum
@@ -91,7 +92,7 @@ def settling_evaluations(campaign: Campaign) -> QuerySet[Evaluation]:
     )
 
 
-def total(parts: dict[int, Spent]) -> Spent:
+def total(parts: Mapping[int, Spent]) -> Spent:
     """Return the spending of all configurations together."""
     whole = Spent()
     for one in parts.values():

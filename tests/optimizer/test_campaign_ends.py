@@ -51,6 +51,7 @@ from tests.campaigns import (
     make_campaign,
     make_finished_campaign,
     make_settling_campaign,
+    make_suite,
     new_campaign,
     step,
     tuned,
@@ -89,17 +90,17 @@ def test_a_run_that_a_person_pauses_takes_no_place_and_stays_theirs(team: Team, 
     do_pause_run(member, paused)
     do_pause_campaign(member, campaign)
     do_resume_campaign(member, campaign)
-    drive_campaign(campaign, until=lambda one: one.cells.filter(is_closed=True).count() == 7)
+    drive_campaign(campaign, until=lambda one: one.cells.filter(is_closed=True).count() == 3)
     for _ in range(3):
         step(campaign)
     paused.refresh_from_db()
     assert paused.state == RunState.PAUSED
     assert campaign.state == CampaignState.RUNNING
-    assert campaign.cells.filter(is_closed=True).count() == 7
+    assert campaign.cells.filter(is_closed=True).count() == 3
 
 
 def test_pausing_before_a_run_has_begun_loses_no_seed(team: Team) -> None:
-    campaign = make_campaign(team)
+    campaign = make_campaign(team, suite=make_suite(["softmax_rows"]))
     advance_campaign(campaign.pk)
     do_pause_campaign(None, campaign)
     campaign.refresh_from_db()
@@ -116,15 +117,15 @@ def test_stopping_in_the_search_ends_its_runs_and_settles_nothing(team: Team, me
     assert campaign.state == CampaignState.STOPPED
     assert not Run.objects.active().exists()
     assert not campaign.timings.exists()
-    assert campaign.cells.filter(is_skipped=True).count() == 7
+    assert campaign.cells.filter(is_skipped=True).count() == 3
 
 
 def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member: User) -> None:
     campaign = make_settling_campaign(team)
-    # The first problem's four timings, and one of the next.
+    # The first problem's two timings, and one of the next.
     for _ in range(3):
         step(campaign, jobs=0)
-    while campaign.timings.filter(evaluation__state="done").count() < 5:
+    while campaign.timings.filter(evaluation__state="done").count() < 3:
         step(campaign, jobs=1)
     do_stop_campaign(member, campaign)
     drive_campaign(campaign)
@@ -155,7 +156,7 @@ def test_a_run_that_was_stopped_early_is_shown_and_counts_for_nobody(team: Team)
 
 
 def test_whether_a_stopped_run_had_a_kernel_changes_no_share(team: Team) -> None:
-    campaign = make_finished_campaign(team)
+    campaign = drive_campaign(make_campaign(team, configurations=[tuned("more", 1)], seeds=[0, 1]))
     with_kernel, without = campaign.cells.filter(configuration__name="more", name="softmax_rows")
     Run.objects.filter(campaign_cell__in=[with_kernel, without]).update(state=RunState.STOPPED)
     without.timings.all().delete()
@@ -177,7 +178,8 @@ def test_the_page_of_runs_says_that_one_was_stopped_early(client: Client, team: 
 def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
     outside = make_finished_run(team)
     warm = tuned("warm", 1, warm_start=True)
-    campaign = drive_campaign(make_campaign(team, configurations=[warm]))
+    suite = make_suite(["softmax_rows"])
+    campaign = drive_campaign(make_campaign(team, suite=suite, configurations=[warm], seeds=[0, 1]))
     run = Run.objects.filter(campaign_cell__campaign=campaign).last()
     assert run is not None
     assert {one.pk for one in earlier_runs(run)} <= {outside.pk}
@@ -186,13 +188,13 @@ def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
 
 
 def test_the_starter_is_told_once_of_the_end_and_not_of_each_run(team: Team, member: User) -> None:
-    drive_campaign(make_campaign(team, member))
+    drive_campaign(make_campaign(team, member, suite=make_suite(["softmax_rows"])))
     told = Notification.objects.filter(user=member)
     assert [row.kind for row in told] == ["campaign"]
 
 
 def test_limits_can_be_raised_while_it_runs_and_not_after(team: Team, member: User) -> None:
-    campaign = make_campaign(team, member)
+    campaign = make_campaign(team, member, suite=make_suite(["softmax_rows"]))
     do_change_limits(member, campaign, Limits(usd=Decimal(3)), 4)
     campaign.refresh_from_db()
     assert (campaign.limit_usd, campaign.parallel_runs) == (Decimal(3), 4)
@@ -208,7 +210,7 @@ def test_limits_can_be_raised_while_it_runs_and_not_after(team: Team, member: Us
 def test_a_limit_that_is_lowered_to_what_is_spent_ends_the_search_and_times_the_winners(
     team: Team, member: User
 ) -> None:
-    campaign = make_campaign(team, member, parallel_runs=2)
+    campaign = make_campaign(team, member, seeds=[0, 1], parallel_runs=2)
     drive_campaign(campaign, until=lambda one: spent_in(one).evaluations > 1)
     do_change_limits(member, campaign, Limits(device_minutes=spent_in(campaign).device_s / 60), 2)
     drive_campaign(campaign)

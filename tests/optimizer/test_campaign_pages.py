@@ -226,7 +226,7 @@ def test_a_page_of_runs_reads_its_problems_alone_and_charts_of_an_ended_campaign
 
 def test_a_live_campaign_is_read_anew_for_every_page(client: Client, team: Team, member: User) -> None:
     client.force_login(member)
-    campaign = make_campaign(team, member, configurations=[tuned("a"), tuned("b", 2)], seeds=[3])
+    campaign = make_campaign(team, member, configurations=[tuned("a", 1), tuned("b", 1)], seeds=[3])
     address = f"/campaigns/{campaign.pk}/"
     assert "0 of 4" in flowing(strip_tags(client.get(address).content.decode()))
     drive_campaign(campaign)

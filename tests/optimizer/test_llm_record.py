@@ -20,7 +20,7 @@ from optimizer.calls.prepare import knowledge_of
 from optimizer.calls.record import SHIPPED, Stripper, load_record, record_of, shipped
 from optimizer.calls.worker import answer
 from optimizer.llm.port import CompletionRequest, ProviderRefusedError
-from optimizer.llm.recording import RecordError, from_bytes, prompt_hash, to_bytes
+from optimizer.llm.recording import RecordError, RunRecord, from_bytes, prompt_hash, to_bytes
 from optimizer.llm.replay import Replay
 from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall, Problem, Record, Run, Team, TeamRole, User
@@ -28,7 +28,7 @@ from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_provider, make_run, make_team, make_user
-from tests.llm_server import KEY, LlmServer, Reply
+from tests.llm_server import KEY, LlmServer, Reply, llm_server
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ANSWERS = 3
@@ -68,6 +68,27 @@ def titles(run: Run) -> list[str]:
     return list(run.kernels.filter(author_kind="agent").order_by("number").values_list("title", flat=True))
 
 
+@pytest.fixture(scope="module")
+def record(module_rows: None) -> RunRecord:
+    """Record a run of three answers once for the module, and leave no rows behind."""
+    return recorded(ANSWERS)
+
+
+@pytest.fixture(scope="module")
+def short_record(module_rows: None) -> RunRecord:
+    """Record a run of one answer once for the module, and leave no rows behind."""
+    return recorded(1)
+
+
+def recorded(answers: int) -> RunRecord:
+    around = transaction.atomic()
+    around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
+    with around, llm_server() as server:
+        made = record_of(finished_run(server, kernels(answers), budget=Budget(evaluations=answers)))
+        transaction.set_rollback(True)
+    return made
+
+
 def test_a_recorded_run_plays_again_without_a_model_and_says_that_it_is_recorded(server: LlmServer) -> None:
     run = finished_run(server, kernels())
     asked = len(server.asked)
@@ -81,14 +102,13 @@ def test_a_recorded_run_plays_again_without_a_model_and_says_that_it_is_recorded
     assert again.kernels.filter(author_kind="agent", evaluation__state="done").count() == ANSWERS, "timed here"
 
 
-def test_the_name_of_a_recording_may_hold_the_problem(server: LlmServer) -> None:
+def test_the_name_of_a_recording_may_hold_the_problem(record: RunRecord) -> None:
     """One configuration of a campaign names one recording, and has runs on many problems."""
-    run = finished_run(server, kernels())
     team = make_team()
-    do_import_record(make_user(team), team, "mine-softmax_rows", to_bytes(record_of(run)))
+    do_import_record(make_user(team), team, "mine-softmax_rows", to_bytes(record))
     choice = {"default": {"provider": "replay", "record": "mine-{problem}"}}
     again = played(make_run(team, strategy="sampling", providers=choice, budget=Budget(evaluations=ANSWERS)))
-    assert titles(again) == titles(run) == ["kernel 0", "kernel 1", "kernel 2"]
+    assert titles(again) == ["kernel 0", "kernel 1", "kernel 2"]
     other = Problem.objects.get(slug="layernorm_residual").latest()
     without = played(make_run(team, strategy="sampling", problem_version=other, providers=choice))
     assert "there is no record called mine-layernorm_residual" in LlmCall.objects.filter(run=without)[0].error
@@ -135,9 +155,7 @@ def test_the_same_prompt_is_recognised_whatever_its_mark() -> None:
     assert prompt_hash(one) == prompt_hash(other) != prompt_hash(messages("0123456789abcdef", "y"))
 
 
-def test_a_replay_ends_where_its_recording_ends(server: LlmServer) -> None:
-    run = finished_run(server, kernels())
-    record = record_of(run)
+def test_a_replay_ends_where_its_recording_ends(record: RunRecord) -> None:
     team = make_team()
     short = record.model_copy(update={"calls": record.calls[:1]})
     do_import_record(make_user(team), team, "short", to_bytes(short))
@@ -148,8 +166,7 @@ def test_a_replay_ends_where_its_recording_ends(server: LlmServer) -> None:
     assert not LlmCall.objects.filter(run=again, state=CallState.FAILED).exists()
 
 
-def test_a_question_that_the_record_does_not_know_is_refused(server: LlmServer) -> None:
-    record = record_of(finished_run(server, kernels()))
+def test_a_question_that_the_record_does_not_know_is_refused(record: RunRecord) -> None:
     asked = CompletionRequest(messages=[], key="a99.solo", role="solo")
     with pytest.raises(ProviderRefusedError, match=r"no answer to a99\.solo"):
         Replay(record).complete(asked, on_token=lambda text: None, cancelled=lambda: False)
@@ -256,7 +273,8 @@ def test_what_people_wrote_into_the_findings_is_private_and_what_agents_wrote_is
 
 
 def test_a_longer_run_is_recorded_with_as_many_queries(server: LlmServer) -> None:
-    short, long = finished_run(server, kernels(1), budget=Budget(evaluations=1)), finished_run(server, kernels())
+    short = finished_run(server, kernels(1), budget=Budget(evaluations=1))
+    long = finished_run(server, kernels(2), budget=Budget(evaluations=2))
     taken = []
     for run in (short, long):
         with CaptureQueriesContext(connection) as queries:
@@ -265,8 +283,7 @@ def test_a_longer_run_is_recorded_with_as_many_queries(server: LlmServer) -> Non
     assert short.calls.count() < long.calls.count() and taken[0] == taken[1]
 
 
-def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServer) -> None:
-    record = record_of(finished_run(server, kernels()))
+def test_a_record_survives_its_file_and_is_the_same_bytes_twice(record: RunRecord) -> None:
     assert from_bytes(to_bytes(record)) == record and to_bytes(record) == to_bytes(record)
 
 
@@ -291,8 +308,8 @@ def test_a_record_that_unpacks_to_gigabytes_is_refused(monkeypatch: pytest.Monke
         from_bytes(gzip.compress(b" " * 50_000_000))
 
 
-def test_a_field_that_nobody_knows_is_refused(server: LlmServer) -> None:
-    plain = record_of(finished_run(server, kernels(1), budget=Budget(evaluations=1))).model_dump(mode="json")
+def test_a_field_that_nobody_knows_is_refused(short_record: RunRecord) -> None:
+    plain = short_record.model_dump(mode="json")
     plain["calls"][0]["tolerance"] = 1
     with pytest.raises(RecordError, match="tolerance"):
         from_bytes(json.dumps(plain).encode())
@@ -319,16 +336,16 @@ def test_records_go_out_and_in_by_command(server: LlmServer, tmp_path: Path) -> 
         ran("record", "import", str(file), "--team", team.slug, "--name", "other")
 
 
-def test_a_teams_record_is_parsed_once_however_many_decisions_look_into_it(server: LlmServer) -> None:
-    run = finished_run(server, kernels(1), budget=Budget(evaluations=1))
-    do_import_record(make_user(run.team, TeamRole.OWNER), run.team, "mine", to_bytes(record_of(run)))
-    assert load_record(run.team, "mine") is load_record(run.team, "mine")
+def test_a_teams_record_is_parsed_once_however_many_decisions_look_into_it(
+    short_record: RunRecord, team: Team
+) -> None:
+    do_import_record(make_user(team, TeamRole.OWNER), team, "mine", to_bytes(short_record))
+    assert load_record(team, "mine") is load_record(team, "mine")
 
 
-def test_another_teams_record_cannot_be_replayed(server: LlmServer) -> None:
-    run = finished_run(server, kernels(1), budget=Budget(evaluations=1))
+def test_another_teams_record_cannot_be_replayed(short_record: RunRecord) -> None:
     theirs = make_team()
-    do_import_record(make_user(theirs), theirs, "secret", to_bytes(record_of(run)))
+    do_import_record(make_user(theirs), theirs, "secret", to_bytes(short_record))
     with pytest.raises(RecordError, match="no record called"):
         load_record(make_team(), "secret")
 

@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -57,6 +58,13 @@ def get_init_inputs():
     return []
 """
 GOOD = MODULE.format(top="", rows=32)
+inspect_once = cache(inspect)
+
+
+@pytest.fixture(autouse=True)
+def _inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the worker inspect what several tests upload once in the process: it starts two sandboxes."""
+    monkeypatch.setattr(inspecting, "inspect", inspect_once)
 
 
 def paste(pages: Client, source: str, name: str = "my_relu", team: str = "") -> Any:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.usefixtures("
 
 def _begun(team: Team, **changes: Any) -> tuple[Campaign, list[Run]]:
     """Return a campaign on one problem whose runs have all begun, and the runs."""
-    given: dict[str, Any] = {"suite": make_suite(["softmax_rows"]), "parallel_runs": 4}
+    given: dict[str, Any] = {"suite": make_suite(["softmax_rows"]), "parallel_runs": 4, "seeds": [0, 1]}
     campaign = make_campaign(team, **(given | changes))
     advance_campaign(campaign.pk)
     runs = list(Run.objects.filter(campaign_cell__campaign=campaign).order_by("pk"))
