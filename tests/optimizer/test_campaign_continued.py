@@ -138,7 +138,7 @@ def test_finished_runs_go_on_to_the_larger_budget_and_all_is_settled_again(conti
     assert all(after > before for before, after in continued.kernels.values())
     assert continued.budgets == {4}
     assert continued.outcomes == {"settled"}
-    assert continued.timed == (continued.spent.keys(), continued.spent.keys())
+    assert continued.timed == (set(continued.spent), set(continued.spent))
     assert continued.logged
 
 
