@@ -66,7 +66,8 @@ def about_runs(run: Run) -> list[str]:
     call = asking.calls.create(key="s", role="selector", provider="inbox", **waiting)
     return ["/runs/", "/runs/?q=nothing-fits", "/runs/?cols=tags&cols=notes&cols=by", "/runs/new/",
             f"/runs/new/?strategy=scientist&role.writer.provider=inbox&clone={run.pk}", one, f"/runs/{asking.pk}/",
-            f"{one}hypotheses/", f"{one}lineage/", f"{one}parameters/", f"{one}plan/", f"{one}discussion/",
+            f"{one}export/", f"{one}hypotheses/", f"{one}lineage/", f"{one}parameters/", f"{one}plan/",
+            f"{one}discussion/",
             f"{one}calls/", f"/runs/{asking.pk}/calls/{call.pk}/",
             f"/runs/{asking.pk}/budget/", f"/inbox/{call.pk}/", "/runs/compare/",
             f"/runs/compare/?run={run.pk}&run={asking.pk}"]  # fmt: skip
@@ -83,13 +84,15 @@ def about_the_rest(run: Run) -> list[str]:
              "knowledge/new", "knowledge/pages", "knowledge/pages/cpu/vector_exp", "account/tokens",
              "account/webhooks", "teams", "notifications", "notifications/settings",
              "campaigns", "campaigns/new", "releases", "profile", "profile/sessions", "problems/softmax_rows",
-             "targets/cpu", "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
+             "targets/cpu", "leaderboards/softmax_rows/cpu",
+             "leaderboards/fp8_block_gemm/gfx942", "api", f"teams/{run.team.slug}"]  # fmt: skip
     author = run.team.members.get(username="ada")
     first = do_write_finding(author, run.team, "Tiles", "Larger tiles spill.\n\n* over 128 registers")
     found = f"/knowledge/{do_edit_finding(author, first, 'Tiles', 'They spill from 64 on.').pk}/"
     campaign = f"/campaigns/{make_settled_campaign(run.team, 8, 3, 2).pk}/"
     campaigns = [campaign, f"{campaign}runs/", "/campaigns/new/?set=stark"]
-    return ["/?show=1", *(f"/{name}/" for name in named), "/search/?q=tile", found, f"{found}edit/", *campaigns]
+    searches = ["/search/?q=tile", "/search/?q=softmax"]
+    return ["/?show=1", *(f"/{name}/" for name in named), *searches, found, f"{found}edit/", *campaigns]
 
 
 def settled(page: Page) -> Page:

@@ -1,4 +1,4 @@
-"""The tree that is moved about in, the palette, and the new pages on a telephone and for a screen reader."""
+"""The tree that is moved about in, the palette, and single keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from optimizer.models import Run, Team
-from tests.browser.axe import faults_of
 from tests.driven_runs import make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
@@ -18,30 +17,6 @@ Visit = Callable[[str], Page]
 @pytest.fixture
 def run(team: Team) -> Run:
     return make_finished_run(team)
-
-
-def addresses(run: Run) -> list[str]:
-    base = f"/runs/{run.pk}"
-    return [f"{base}/lineage/", f"{base}/parameters/", f"{base}/export/", "/search/?q=softmax", "/knowledge/",
-            "/leaderboards/", "/leaderboards/fp8_block_gemm/gfx942/", "/account/tokens/", "/account/webhooks/",
-            "/api/"]  # fmt: skip
-
-
-def test_no_new_page_is_wider_than_a_telephone(visit: Visit, run: Run, page: Page) -> None:
-    page.set_viewport_size({"width": 360, "height": 780})
-    for address in addresses(run):
-        visit(address)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
-
-
-@pytest.mark.axe
-def test_axe_finds_nothing_serious_on_the_new_pages(visit: Visit, run: Run, page: Page) -> None:
-    found = {}
-    for address in addresses(run):
-        visit(address)
-        if faults := faults_of(page):
-            found[address] = faults
-    assert found == {}
 
 
 def test_the_tree_is_walked_by_keys_and_opens_a_kernel(visit: Visit, run: Run) -> None:

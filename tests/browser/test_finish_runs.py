@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from optimizer.models import RunState, Team
-from tests.driven_runs import make_finished_run
-from tests.factories import drive, make_run
+from tests.driven_runs import make_driven_run, make_finished_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
 Visit = Callable[[str], Page]
@@ -22,8 +21,7 @@ OVERFLOW = "(menu) => menu.scrollWidth - menu.clientWidth"
 
 
 def test_the_menu_the_first_screen_the_bulk_bar_and_the_question_before_a_stop(visit: Visit, team: Team) -> None:
-    ended, live = make_finished_run(team), make_run(team, title="Live")
-    drive(live, rounds=1)
+    ended, live = make_finished_run(team), make_driven_run(1, team, title="Live")
     page = visit("/runs/")
     for width in (1440, 1280, 1024, 390):
         page.set_viewport_size({"width": width, "height": 900})

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from optimizer.models import Run, RunState, Team, User
 from optimizer.queries.budgets import Budget
 from tests.browser.conftest import PASSWORD
+from tests.driven_runs import make_driven_run
 from tests.factories import drive, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.split]
@@ -33,7 +34,7 @@ def expect_all_events(page: Page, run: Run) -> None:
 
 
 def test_sign_in_start_a_run_watch_the_curve_and_open_the_best_kernel(site: str, member: User, page: Page) -> None:
-    drive(make_run(member.teams.get()), rounds=1)  # the shipped problems and targets are there
+    make_driven_run(1, member.teams.get())  # the shipped problems and targets are there
     page.goto(site)
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill(PASSWORD)
@@ -93,8 +94,7 @@ def test_where_sockets_are_blocked_the_page_polls(visit: Visit, team: Team, page
 
 
 def test_live_updates_move_nothing_under_the_reader(visit: Visit, team: Team, page: Page) -> None:
-    run = make_run(team, budget=Budget(evaluations=8))
-    drive(run, rounds=2)
+    run = make_driven_run(2, team, budget=Budget(evaluations=8))
     visit(f"/runs/{run.pk}/")
     expect(page.locator(POINTS).first).to_be_visible()
     page.evaluate(
@@ -113,8 +113,7 @@ def test_live_updates_move_nothing_under_the_reader(visit: Visit, team: Team, pa
 
 @pytest.mark.npm
 def test_a_link_that_somebody_is_at_stays_under_the_focus_while_its_table_grows(visit: Visit, team: Team) -> None:
-    run = make_run(team)
-    drive(run, rounds=1)
+    run = make_driven_run(1, team)
     page = visit(f"/runs/{run.pk}/")
     link = page.locator("#kernel-table tbody th a").first
     link.focus()
@@ -138,8 +137,7 @@ def test_a_page_whose_scripts_npm_could_not_install_is_live_all_the_same(
 
 
 def test_pause_resume_and_stop_from_the_page(visit: Visit, team: Team) -> None:
-    run = make_run(team)
-    drive(run, rounds=1)
+    run = make_driven_run(1, team)
     page = visit(f"/runs/{run.pk}/")
     for button, state in (
         ("Pause", RunState.PAUSED),
@@ -155,8 +153,7 @@ def test_pause_resume_and_stop_from_the_page(visit: Visit, team: Team) -> None:
 
 
 def test_a_button_is_not_taken_from_under_the_focus(visit: Visit, team: Team) -> None:
-    run = make_run(team, budget=Budget(evaluations=8))
-    drive(run, rounds=1)
+    run = make_driven_run(1, team, budget=Budget(evaluations=8))
     page = visit(f"/runs/{run.pk}/")
     page.get_by_role("button", name="Pause").focus()
     drive(run, rounds=2)

@@ -89,27 +89,47 @@ def company() -> Iterator[BaseWSGIServer]:
         yield server
 
 
+PREPARE = """
+import json
+import django
+from django.core.management import call_command
+django.setup()
+from tests.site.test_access_matrix import routes
+call_command("migrate", verbosity=0)
+call_command("createsuperuser", interactive=False, username="owner", verbosity=0)
+print(json.dumps(sorted(routes())))
+"""
+"""Makes the tables and the account in one process, which prints the routes of the site's pages."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Hold the site's variables, and the routes of its pages as its own process sees them."""
+
+    variables: dict[str, str]
+    routes: set[str]
+
+
 @pytest.fixture(scope="session")
-def variables(servers: None, company: BaseWSGIServer) -> Iterator[dict[str, str]]:
+def variables(prepared: Prepared) -> dict[str, str]:
+    return prepared.variables
+
+
+@pytest.fixture(scope="session")
+def prepared(servers: None, company: BaseWSGIServer) -> Iterator[Prepared]:
     """Make a database of its own, with the tables of social accounts and one local account, `owner`."""
     with psycopg.connect(served.database_url("postgres"), autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {DATABASE}")
         given = {"DATABASE_URL": served.database_url(DATABASE), "OIDC_SERVER": f"http://localhost:{company.server_port}",
                  "OIDC_CLIENT_ID": "kernels", "OIDC_SECRET": "secret", "OIDC_NAME": "Example"}  # fmt: skip
-        manage(given, "migrate", "--verbosity", "0")
-        manage({**given, **LOCAL}, "createsuperuser", "--noinput", "--username", "owner")
-        yield given
+        done = subprocess.run(
+            [sys.executable, "-c", PREPARE],
+            cwd=settings.BASE_DIR, env=served.environment({**given, **LOCAL}), stdout=subprocess.PIPE, text=True,
+            check=True,
+        )  # fmt: skip
+        yield Prepared(given, set(json.loads(done.stdout.splitlines()[-1])))
         admin.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
-
-
-def manage(variables: dict[str, str], *arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "manage.py", *arguments],
-        cwd=settings.BASE_DIR,
-        env=served.environment(variables),
-        check=True,
-    )
 
 
 @pytest.fixture(scope="session")
@@ -228,13 +248,8 @@ def test_confirming_leads_to_no_other_site(site: str, elsewhere: str) -> None:
 # who is let in where
 
 
-def test_every_address_that_comes_with_the_company_has_a_row(variables: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import django, json; django.setup()\n"
-         "from tests.site.test_access_matrix import routes\nprint(json.dumps(sorted(routes())))"],
-        cwd=settings.BASE_DIR, env=served.environment(variables), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert set(json.loads(done.stdout.splitlines()[-1])) == {row.route for row in [*PAGES, *COMPANY]}
+def test_every_address_that_comes_with_the_company_has_a_row(prepared: Prepared) -> None:
+    assert prepared.routes == {row.route for row in [*PAGES, *COMPANY]}
 
 
 @pytest.mark.parametrize("row", COMPANY, ids=lambda row: f"{row.method} {row.route}")

@@ -41,12 +41,21 @@ def member(team: Team) -> User:
     return make_user(team, TeamRole.OPERATOR)
 
 
+@pytest.fixture(scope="module")
+def served(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run the site once for the tests that set no variables of their own."""
+    with daphne(tmp_path_factory.mktemp("daphne"), {"DATABASE_URL": database_url()}) as address:
+        yield address
+
+
 @pytest.fixture
 def address(request: pytest.FixtureRequest, team: Team, tmp_path: Path) -> Iterator[str]:
     """Return the address of the MCP server. A test may set variables of the site as the fixture's parameter."""
-    variables = {"DATABASE_URL": database_url(), **getattr(request, "param", {})}
-    with daphne(tmp_path, variables) as served:
-        yield f"{served}/mcp"
+    if not (variables := getattr(request, "param", {})):
+        yield f"{request.getfixturevalue('served')}/mcp"
+        return
+    with daphne(tmp_path, {"DATABASE_URL": database_url(), **variables}) as alone:
+        yield f"{alone}/mcp"
 
 
 def token(user: User, *scopes: str) -> str:

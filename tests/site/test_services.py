@@ -37,7 +37,8 @@ from tests.site.site_process import no_process_left, wait_for
 
 pytestmark = pytest.mark.processes
 
-FLAVOURS = list(postgres_candidates())
+# A folder that is on PATH too is found twice.
+FLAVOURS = list(dict.fromkeys(postgres_candidates()))
 
 
 @pytest.fixture
@@ -47,6 +48,25 @@ def var() -> Iterator[Var]:
     yield found
     shutil.rmtree(path)
     shutil.rmtree(found.socket_folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def used() -> Iterator[Path]:
+    """Make a data folder of PostgreSQL once; `initdb` takes longer than a start."""
+    path = Path(tempfile.mkdtemp(prefix="kernelsci-servers-"))
+    made = Var.at(path / "var")
+    with running_servers(made, redis=False):
+        pass
+    yield made.root
+    shutil.rmtree(path)
+    shutil.rmtree(made.socket_folder, ignore_errors=True)
+
+
+@pytest.fixture
+def used_var(var: Var, used: Path) -> Var:
+    """Return a folder of the test's own whose PostgreSQL has been started and stopped once."""
+    shutil.copytree(used, var.root)
+    return var
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda found: f"{found.origin}-{found.major}")
@@ -83,19 +103,14 @@ def test_root_without_user_namespaces_hands_postgresql_to_another_user(
         privileges.drop_method.cache_clear()
 
 
-def test_data_that_was_copied_with_other_permissions_is_used(var: Var) -> None:
-    with running_servers(var, redis=False):
-        pass
-    (var.root / "postgres").chmod(0o755)
-    with running_servers(var, redis=False), psycopg.connect(postgres.embedded_url(var)) as connection:
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-
-
-def test_postgresql_asks_for_the_password(var: Var) -> None:
-    with running_servers(var, redis=False):
-        wrong = postgres.embedded_url(var).replace(var.secret("postgres"), "wrong")
+def test_data_that_was_copied_with_other_permissions_is_used_and_asks_for_the_password(used_var: Var) -> None:
+    (used_var.root / "postgres").chmod(0o755)
+    with running_servers(used_var, redis=False):
+        address = postgres.embedded_url(used_var)
+        with psycopg.connect(address) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-            psycopg.connect(wrong)
+            psycopg.connect(address.replace(used_var.secret("postgres"), "wrong"))
 
 
 def test_what_redis_acknowledged_survives_a_kill(var: Var) -> None:
@@ -216,11 +231,10 @@ def test_a_start_that_was_killed_half_way_through_initdb_begins_again(var: Var) 
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_lock_file_that_names_an_unrelated_process_does_not_stop_the_start(var: Var) -> None:
-    with running_servers(var, redis=False):
-        pass
-    (var.root / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{var.root / 'postgres'}\n")
-    with running_servers(var, redis=False), psycopg.connect(postgres.embedded_url(var)) as connection:
+def test_a_lock_file_that_names_an_unrelated_process_does_not_stop_the_start(used_var: Var) -> None:
+    data = used_var.root / "postgres"
+    (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n")
+    with running_servers(used_var, redis=False), psycopg.connect(postgres.embedded_url(used_var)) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 

@@ -45,13 +45,6 @@ def site() -> Iterator[SiteProcess]:
             process.clean_up()
 
 
-@pytest.fixture(scope="module")
-def stopped_site(site: SiteProcess) -> SiteProcess:
-    """Stop the site in an orderly way. Later tests start on its folder again, as people do."""
-    site.end(signal.SIGTERM)
-    return site
-
-
 @contextmanager
 def temporary_var() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="kernelsci-up-")) / "var"
@@ -99,31 +92,28 @@ def test_a_killed_worker_takes_its_pool_along_and_is_started_again(site: SitePro
     assert wait_for(lambda: len(_workers(site, "agents@")) > 1, RECOVERS_WITHIN_S), site.output
 
 
-def test_an_orderly_end_leaves_no_process(stopped_site: SiteProcess) -> None:
-    assert stopped_site.process.returncode == 0
-    assert processes_of(stopped_site.var) == set()
-    assert "nothing is left running" in stopped_site.output
-
-
-def test_a_killed_supervisor_takes_everything_along_and_the_next_start_finds_the_data(
-    stopped_site: SiteProcess,
-) -> None:
-    var = stopped_site.var
-    SiteProcess(var).wait_until_up().end(signal.SIGKILL)
+def test_a_killed_supervisor_takes_everything_along_and_the_next_start_finds_the_data(site: SiteProcess) -> None:
+    var = site.var
+    site.end(signal.SIGKILL)
     assert no_process_left(var)
     again = SiteProcess(var)
     try:
         again.wait_until_up()
         assert again.get() == 200
         assert "with the password" not in again.output
-        assert again.end(signal.SIGINT) == 0
-        assert processes_of(var) == set()
+        assert_ends_in_order(again, signal.SIGINT)
     finally:
         again.clean_up()
 
 
-def test_a_supervisor_stopped_while_starting_leaves_no_process(stopped_site: SiteProcess) -> None:
-    var = stopped_site.var
+def assert_ends_in_order(site: SiteProcess, number: signal.Signals) -> None:
+    assert site.end(number) == 0
+    assert processes_of(site.var) == set()
+    assert "nothing is left running" in site.output
+
+
+def test_a_supervisor_stopped_while_starting_leaves_no_process(site: SiteProcess) -> None:
+    var = site.var
     process = SiteProcess(var)
     assert wait_for(lambda: any("bin/postgres" in command_line(pid) for pid in processes_of(var)), 20)
     assert process.end(signal.SIGTERM) == 0
@@ -131,23 +121,26 @@ def test_a_supervisor_stopped_while_starting_leaves_no_process(stopped_site: Sit
     process.clean_up()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else; an ordinary user is tested above")
-def test_an_ordinary_user_can_start_it() -> None:
-    home = Path(tempfile.mkdtemp(prefix="kernelsci-user-"))
-    shutil.chown(home, NOBODY, NOBODY)
+def test_an_ordinary_user_can_start_it_and_end_it_in_order() -> None:
+    home, user = Path(tempfile.mkdtemp(prefix="kernelsci-user-")), os.geteuid() or NOBODY
     # Reading everything is all that is kept of root: the interpreter may lie in root's home.
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     become += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    if os.geteuid() == 0:
+        shutil.chown(home, NOBODY, NOBODY)
+    else:
+        become = []
     process = SiteProcess(home / "var", prefix=become)
     try:
         process.wait_until_up()
         assert process.get() == 200
-        assert {(home / "var" / name).stat().st_uid for name in ("postgres", "redis", "secrets")} == {NOBODY}
+        assert {(home / "var" / name).stat().st_uid for name in ("postgres", "redis", "secrets")} == {user}
+        assert_ends_in_order(process, signal.SIGTERM)
     finally:
         process.clean_up()
         shutil.rmtree(home)
         sockets = Var.at(home / "var").socket_folder
-        shutil.rmtree(sockets.with_name(sockets.name.replace("-0-", f"-{NOBODY}-", 1)), ignore_errors=True)
+        shutil.rmtree(sockets.with_name(sockets.name.replace("-0-", f"-{user}-", 1)), ignore_errors=True)
     assert processes_of(home / "var") == set()
 
 
