@@ -24,7 +24,7 @@ from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor
 from runners.harness.timing.plan import CONFIRM, FULL, QUICK, Plan
 from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.verdict import library_calls
-from runners.harness.verdict.plausibility import clocks_log, failed_checks
+from runners.harness.verdict.plausibility import claims_far_more, clocks_log, failed_checks
 from runners.harness.verdict.report import speedup_of
 from runners.job import Effort, Flag, JobSpec, NoiseFloor, Objective, Speedup, Status, Verdict
 from runners.targets import Target
@@ -103,7 +103,7 @@ class Comparison:
         measure = partial(self._measured, bench, plan, sides, name)
         with self._stages.stage(name) as logs:
             timings, against = self._judged(bench, measure(), measure)
-            if against or self._is_unconfirmed:
+            if against or self._is_unconfirmed(timings):
                 logs.append(clocks_log(timings))
         self._conclude(timings, against)
         self._profile_slowest(bench, device, sides[CANDIDATE], timings)
@@ -223,17 +223,19 @@ class Comparison:
                 names = [kernel["name"] for kernel in found["top"]]
                 self._found.flags += library_calls.seen(bench.problem, names, self._found.flags)
 
-    @property
-    def _is_unconfirmed(self) -> bool:
-        """Return whether the kernel claims to be faster and the referee's clock did not show it."""
+    def _is_unconfirmed(self, timings: Timings) -> bool:
+        """Return whether the kernel claims to be faster, than the baseline or than it is, and the referee's clock did
+        not show it."""
         claimed = self._found.speedups[BASELINE]
-        return claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER
+        if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
+            return True
+        return any(claims_far_more(timings, name, claim, self._rng) for name, claim in self._found.speedups.items())
 
     def _conclude(self, timings: Timings, against: list[str]) -> None:
         self._found.timings = timings
         if timings.opponent_errors(BASELINE):
             self._found.flags.append(Flag.BASELINE_DISAGREES)
-        if self._is_unconfirmed:
+        if self._is_unconfirmed(timings):
             self._found.flags.append(Flag.UNCONFIRMED)
         if self._found.speedups[BASELINE].median > REVIEW_FACTOR:
             self._found.flags.append(Flag.NEEDS_REVIEW)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from runners.errors import BASELINE, CANDIDATE
 from runners.harness.timing.sessions import Timings, overall_us
+from runners.harness.verdict.report import SEEN_FACTOR
 from runners.job import Speedup
 from runners.problems.base import Case, Problem
 from runners.targets import Target
@@ -31,6 +32,19 @@ def failed_checks(
     if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):
         found.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")
     return found
+
+
+def claims_far_more(timings: Timings, opponent: str, claimed: Speedup, rng: random.Random) -> bool:
+    """Return whether a claim is far beyond what the referee's clock saw, and the clocks disagree by more than load
+    explains.
+
+    This shows no cheat, because few units leave the referee's interval so wide that it refutes nothing. But a time that
+    the process alone has seen must not be ranked, even if the candidate does not claim to beat the baseline: a kernel
+    of quick timing claimed 0.57 of its speed where 0.01 was true.
+    """
+    if all(timings.clocks_agree(case, strictly=False) for case in timings.sessions):
+        return False
+    return claimed.low > SEEN_FACTOR * timings.referee_speedup(opponent, rng).median
 
 
 def clocks_log(timings: Timings) -> str:
