@@ -59,7 +59,7 @@ def do_continue_campaign(
         locked = lock_campaign(campaign.pk)
         if not may_continue(locked):
             state = CampaignState.SETTLING if locked.state == CampaignState.RUNNING else locked.state_choice
-            raise CampaignTransitionError(f"a campaign that is {state.label.lower()} cannot be continued")
+            raise CampaignTransitionError(f"this campaign is {state.label.lower()} and cannot be continued")
         _set_limits(locked, limits or {})
         _raise_budgets(locked, budget)
         # Running ones first: one that ends in between is then found among those that have ended.

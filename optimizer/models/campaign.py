@@ -13,7 +13,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from optimizer.models.choices import ObjectiveChoice
+from optimizer.models.choices import ObjectiveChoice, refused_change
 from optimizer.models.evaluation import Evaluation
 from optimizer.models.kernel import Kernel
 from optimizer.models.problem import ProblemVersion
@@ -140,16 +140,14 @@ class Campaign(models.Model):
     def enter(self, state: CampaignState, reason: str = "") -> None:
         """Change the state and save. Raises CampaignTransitionError."""
         if self.state not in _BEFORE[state]:
-            raise CampaignTransitionError(
-                f"a campaign that is {self.state_choice.label.lower()} cannot become {state.label.lower()}"
-            )
+            raise CampaignTransitionError(refused_change("campaign", self.state_choice, state))
         self._change(state, reason)
 
     def reopen(self, reason: str) -> None:
         """Change a finished campaign back to running. Nothing counts until it is settled again."""
         if self.state != CampaignState.FINISHED:
             raise CampaignTransitionError(
-                f"a campaign that is {self.state_choice.label.lower()} cannot be reopened"
+                f"this campaign is {self.state_choice.label.lower()} and cannot be reopened"
             )
         self.settling_at = None
         self._change(CampaignState.RUNNING, reason)

@@ -5,6 +5,14 @@ from __future__ import annotations
 from django.db import models
 
 
+def refused_change(what: str, state: models.TextChoices, wanted: models.TextChoices) -> str:
+    """Return why a run or campaign cannot change from one state to another, for the message of an error."""
+    now = state.label.lower()
+    if state == wanted:
+        return f"this {what} is already {now}"
+    return f"this {what} is {now} and cannot become {wanted.label.lower()}"
+
+
 class RunState(models.TextChoices):
     """List the states of a run."""
 

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.functional import cached_property
 
-from optimizer.models.choices import ObjectiveChoice, RunState, TeamRole
+from optimizer.models.choices import ObjectiveChoice, RunState, TeamRole, refused_change
 from optimizer.models.problem import ProblemVersion
 from optimizer.models.search_text import RUN_WORDS
 from optimizer.models.target import Target
@@ -157,7 +157,7 @@ class Run(models.Model):
     def wind_down(self, reason: str) -> None:
         """Let a live run finish: nothing new begins, and what leads is measured again."""
         if self.state_choice.is_terminal or self.state == RunState.STOPPING:
-            raise RunTransitionError(f"a run that is {self.state_choice.label.lower()} cannot be finished")
+            raise RunTransitionError(f"this run is {self.state_choice.label.lower()} and cannot be finished")
         self.finish_reason = reason[:300]
         self.save(update_fields=["finish_reason"])
 
@@ -177,9 +177,7 @@ class Run(models.Model):
     def _enter(self, state: RunState, *allowed: RunState, reason: str = "") -> None:
         """Change the state, update the clocks and save. Raises RunTransitionError."""
         if self.state not in allowed:
-            raise RunTransitionError(
-                f"a run that is {self.state_choice.label.lower()} cannot become {state.label.lower()}"
-            )
+            raise RunTransitionError(refused_change("run", self.state_choice, state))
         now = timezone.now()
         # Close the current span before the clocks change: `elapsed_s` reads `running_since`.
         self.active_s = self.elapsed_s()

@@ -160,7 +160,7 @@ def test_two_tabs_that_stop_the_same_run_stop_it_once(pages: Client, team: Team)
     run = make_run(team)
     first, second = (pages.post(reverse("run_stop", args=[run.pk]), follow=True) for _ in range(2))
     assert first.status_code == second.status_code == 200
-    assert "A run that is stopping cannot become stopping." in second.content.decode()
+    assert "This run is already stopping." in second.content.decode()
     run.refresh_from_db()
     assert run.state == RunState.STOPPING
     assert run.events.filter(type="run.state", payload__state="stopping").count() == 1

@@ -227,7 +227,7 @@ def test_stopping_a_continued_campaign_leaves_waiting_runs_as_they_ended(team: T
     assert campaign.cells.filter(is_closed=True).count() == campaign.cells.count()
     assert campaign.cells.filter(is_behind=True).count() == campaign.cells.count() - 1
     assert _runs(campaign).filter(state=RunState.STOPPED).count() == 1
-    with pytest.raises(CampaignTransitionError, match="stopped cannot be continued"):
+    with pytest.raises(CampaignTransitionError, match="stopped and cannot be continued"):
         do_continue_campaign(member, campaign, MORE)
 
 
@@ -323,17 +323,17 @@ def test_a_campaign_that_was_paused_in_its_settling_is_not_continued_before_its_
     team: Team, member: User
 ) -> None:
     campaign = make_settling_campaign(team)
-    with pytest.raises(CampaignTransitionError, match="settling cannot be continued"):
+    with pytest.raises(CampaignTransitionError, match="settling and cannot be continued"):
         do_continue_campaign(member, campaign, MORE)
     do_pause_campaign(member, campaign)
     do_resume_campaign(member, campaign)
-    with pytest.raises(CampaignTransitionError, match="settling cannot be continued"):
+    with pytest.raises(CampaignTransitionError, match="settling and cannot be continued"):
         do_continue_campaign(member, campaign, MORE)
 
 
 def test_a_finished_campaign_is_continued_and_not_resumed(team: Team, member: User) -> None:
     campaign = make_finished_campaign(team)
-    with pytest.raises(CampaignTransitionError, match="finished cannot become running"):
+    with pytest.raises(CampaignTransitionError, match="finished and cannot become running"):
         do_resume_campaign(member, campaign)
 
 
