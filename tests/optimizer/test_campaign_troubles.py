@@ -40,7 +40,7 @@ def troubled(team: Team, member: User) -> Campaign:
     dead = NewConfiguration("dead", "sampling", {}, {"default": {"provider": "inbox"}}, Budget(evaluations=2))
     suite = make_suite(("softmax_rows", "layernorm_residual", TOO_LARGE), broken=["level1/9_Gone"])
     compared = [tuned("more", 2), tuned("less", 1), dead]
-    return make_campaign(team, member, configurations=compared, suite=suite, seeds=[0, 1, 2])
+    return make_campaign(team, member, configurations=compared, suite=suite, seeds=[0, 1])
 
 
 def drive(campaign: Campaign) -> None:
@@ -70,7 +70,7 @@ def test_each_loss_is_named_the_rest_is_settled_and_budgets_are_exact(team: Team
     halted = campaign.configurations.get(name="dead")
     assert "no route to host" in halted.halted_why
     large = campaign.cells.filter(name=TOO_LARGE)
-    assert large.count() == 9 and all(cell.why or (cell.run and cell.run.stop_reason) for cell in large)
+    assert large.count() == 6 and all(cell.why or (cell.run and cell.run.stop_reason) for cell in large)
     assert large.filter(is_skipped=True).count() > large.exclude(run=None).count(), (
         "it is not tried again and again"
     )

@@ -51,6 +51,8 @@ def asking(make: Making) -> Run:
     run = make(strategy="sampling", providers={"default": {"provider": "inbox"}}, budget=Budget(evaluations=4))
     for _ in range(12):
         advance(run.pk)
+        if run.calls.exists():
+            break
         work_off(run)
     call = run.calls.get()
     answer(call.pk)
@@ -158,20 +160,20 @@ def open_all(client: Client, pages: list[str]) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_every_page_opens_in_every_state_for_every_role(state: str) -> None:
     near, far = Target.objects.get(key="cpu"), Target.objects.get(key="sm_90")
-    combined = [(near, True, TeamRole.OPERATOR), (near, False, TeamRole.VIEWER), (far, False, TeamRole.OWNER)]
+    visits = {near: [(True, TeamRole.OPERATOR), (False, TeamRole.VIEWER)], far: [(False, TeamRole.OWNER)]}
     # These take a search to its end, which no page sees by its target.
-    for target, is_live, role in combined[:2] if state in ("settling", "finished") else combined:
+    for target in [near] if state in ("settling", "finished") else [near, far]:
         team = make_team()
-        starter, reader = make_user(team), make_user(team, role)
-        run = STATES[state](making(team, starter, target))
-        Runner.objects.all().delete()
-        if is_live:
-            queues = [f"bench.{target.key}", "build"]
-            Runner.objects.create(name="r", target=target, heartbeat_at=timezone.now(), queues=queues)
+        run = STATES[state](making(team, make_user(team), target))
         run.refresh_from_db()
-        client = signed_in(reader)
-        assert client.get(reverse("run_page", args=[run.pk])).status_code == 200
-        open_all(client, addresses(run, () if target == near and is_live else CHANGING))
+        for is_live, role in visits[target]:
+            Runner.objects.all().delete()
+            if is_live:
+                queues = [f"bench.{target.key}", "build"]
+                Runner.objects.create(name="r", target=target, heartbeat_at=timezone.now(), queues=queues)
+            client = signed_in(make_user(team, role))
+            assert client.get(reverse("run_page", args=[run.pk])).status_code == 200
+            open_all(client, addresses(run, () if is_live else CHANGING))
 
 
 def making(team: Team, starter: Any, target: Target) -> Making:

@@ -115,7 +115,7 @@ def test_a_kernel_proven_slower_than_its_parent_is_not_the_best_however_lucky_it
     assert history_of(run).best().key == "parent"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_no_kernel_slower_than_its_parent_ends_as_the_best(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     rng = random.Random(number)
     names = [f"k{n}" for n in range(7)]
@@ -130,7 +130,9 @@ def test_no_kernel_slower_than_its_parent_ends_as_the_best(monkeypatch: pytest.M
         assert times[run.best_kernel.key] < times[parent] * 1.02
 
 
-@pytest.mark.parametrize("order", ["abcd", "dcba", "cabd", "bdac"])
+@pytest.mark.parametrize(
+    "order", ["abcd", "dcba", *(pytest.param(order, marks=pytest.mark.long) for order in ("cabd", "bdac"))]
+)
 def test_the_order_of_arrival_does_not_change_the_winner(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
     machine = Machine(
         {"a": 100.0, "b": 101.5, "c": 98.0, "d": 120.0}, luck={"a": 1.04, "b": 1.05, "c": 0.97}, width=1.05

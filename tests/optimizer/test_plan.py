@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from optimizer.search.base import Draft
 from optimizer.search.machinery.time_model import Prediction
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source
 from runners.worker import work_once
+from tests.driven_runs import copy_of
 from tests.factories import correct_result, drive, make_run
 from tests.optimizer.clients import Call
 
@@ -138,16 +140,19 @@ def run_of(team: Team, member: User | None = None, **changes: Any) -> Run:
 @pytest.fixture
 def busy(team: Team, member: User) -> Run:
     """Return a run with seven measured kernels, and three that were built and wait for the device, the worst first."""
-    run = run_of(team, member, budget=Budget(device_minutes=15.5 / 60))
-    for amount in (20, 30, 40, 60, 80, 120, 160):
-        add_kernel(lock_run(run.pk), draft(amount))
-    drive(run, measure, rounds=1, queues=["build", "bench.gfx942"])
-    for amount in (150, 50, 12):
-        add_kernel(lock_run(run.pk), draft(amount))
-    while work_once(DatabaseJobSource(), "build", "builder", measure):
-        pass
-    run.refresh_from_db()
-    return run
+
+    def make(team: Team, user: User | None) -> Iterator[Run]:
+        run = run_of(team, user, budget=Budget(device_minutes=15.5 / 60))
+        for amount in (20, 30, 40, 60, 80, 120, 160):
+            add_kernel(lock_run(run.pk), draft(amount))
+        drive(run, measure, rounds=1, queues=["build", "bench.gfx942"])
+        for amount in (150, 50, 12):
+            add_kernel(lock_run(run.pk), draft(amount))
+        while work_once(DatabaseJobSource(), "build", "builder", measure):
+            pass
+        yield run
+
+    return Run.objects.get(pk=copy_of("busy", make, team, member))
 
 
 @pytest.mark.django_db

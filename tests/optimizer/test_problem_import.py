@@ -11,7 +11,9 @@ from django.urls import reverse
 
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.models import Problem, ProblemVersion
+from runners.problems import commands
 from runners.problems.signature import FILE as SIGNATURE_FILE
+from tests.examined import examine_once
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +29,7 @@ class Model(torch.nn.Module):
         return x * 2
 
 
-size = 8
+size = 1 << 12
 
 
 def get_inputs():
@@ -37,7 +39,8 @@ def get_inputs():
 def get_init_inputs():
     return []
 '''
-BLIND = MODEL.replace("return x * 2", "return x * 0 + 3")
+# Its first output says nothing of the input, and its second is drawn at random: one run of it shows two findings.
+BLIND = MODEL.replace("return x * 2", "return x * 0 + 3, x + torch.rand_like(x)")
 TASK = """
 files:
   - {name: submission.py, source: "@SUBMISSION@"}
@@ -56,6 +59,12 @@ def ref_kernel(data):
 def check_implementation(data, output):
     return "" if torch.allclose(output, ref_kernel(data)) else "differs"
 """
+
+
+@pytest.fixture(autouse=True)
+def _examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the reference of a problem that several tests import once in the process."""
+    monkeypatch.setattr(commands, "examine", examine_once)
 
 
 @pytest.fixture
@@ -96,14 +105,13 @@ def test_importing_again_adds_nothing_and_a_changed_file_becomes_a_version(
     call_command("problems", "import", "--no-run", str(files))
     call_command("problems", "import", "--no-run", str(files))
     assert "2 of 2 imported, 0 new versions" in said(capsys)
-    (files / "level1" / "1_Double.py").write_text(MODEL.replace("size = 8", "size = 9"))
+    (files / "level1" / "1_Double.py").write_text(MODEL.replace("1 << 12", "1 << 13"))
     call_command("problems", "import", "--no-run", str(files))
     assert newest("1_double").number == 2 and newest("double_py").number == 1
 
 
 def test_an_import_that_runs_the_model_stores_its_c_signature_and_one_that_does_not_keeps_it(files: Path) -> None:
     level = files / "level1"
-    (level / "1_Double.py").write_text(MODEL.replace("size = 8", "size = 1 << 12"))
     call_command("problems", "import", str(level))
     version = newest("1_double")
     assert SIGNATURE_FILE in version.bundle["files"]
@@ -113,7 +121,7 @@ def test_an_import_that_runs_the_model_stores_its_c_signature_and_one_that_does_
 
 
 def test_why_there_is_no_c_signature_is_kept_with_the_version(files: Path) -> None:
-    (files / "level1" / "1_Double.py").write_text(MODEL.replace("x * 2", "x + torch.rand_like(x)"))
+    (files / "level1" / "1_Double.py").write_text(BLIND)
     call_command("problems", "import", str(files / "level1"))
     version = newest("1_double")
     assert any("No kernels in C++, HIP or CUDA: The reference draws random" in text for text in version.warnings)

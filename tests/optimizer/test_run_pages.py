@@ -175,7 +175,7 @@ def test_the_top_of_a_board_is_timed_together_and_then_ranks_by_that(
 
 
 def test_a_viewer_cannot_have_a_board_timed_again_and_is_not_offered_it(team: Team, operator: User) -> None:
-    run, _ = [drive(make_run(team)) for _ in range(2)]
+    run, _ = [make_finished_run(team) for _ in range(2)]
     viewer = make_user(team, TeamRole.VIEWER)
     address = reverse("leaderboard", args=["softmax_rows", "cpu"])
     offered = [b"Re-time the top" in signed_in(user).get(address).content for user in (operator, viewer)]

@@ -7,6 +7,7 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from optimizer.actions.record import do_import_record
@@ -39,6 +40,7 @@ from optimizer.search.base import Ask
 from runners.job import Effort, JobResult, JobSpec, Language
 from runners.tunables import parse
 from runners.worker import Evaluate
+from tests.driven_runs import make_finished_run
 from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db
@@ -115,6 +117,22 @@ def test_a_replay_begins_with_the_kernels_of_its_recording_though_there_are_bett
     assert another(finished).kernels.get(key="seed.earlier1").source != taken.source, "others take the better one"
 
 
+@pytest.fixture(scope="module")
+def plain_record(finished_run: Run) -> str:
+    """Return the recording of a run that began with a kernel of `finished`, made once for the module."""
+    with transaction.atomic():
+        written = json.dumps(record_of(another(finished_run)).model_dump(mode="json"))
+        transaction.set_rollback(True)
+    return written
+
+
+@pytest.fixture
+def plain(plain_record: str, finished: Run) -> dict[str, Any]:
+    """Return that recording, to be changed."""
+    found: dict[str, Any] = json.loads(plain_record)
+    return found
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -126,31 +144,29 @@ def test_a_replay_begins_with_the_kernels_of_its_recording_though_there_are_bett
     ],
 )
 def test_a_recording_whose_earlier_kernels_could_stand_for_others_is_refused(
-    finished: Run, change: dict[str, str]
+    plain: dict[str, Any], change: dict[str, str]
 ) -> None:
-    plain = record_of(another(finished)).model_dump(mode="json")
     read(plain)
     plain["earlier"][0] |= change
     with pytest.raises(RecordError):
         read(plain)
 
 
-def test_a_recording_may_have_kernels_in_every_language(finished: Run) -> None:
-    plain = record_of(another(finished)).model_dump(mode="json")
+def test_a_recording_may_have_kernels_in_every_language(plain: dict[str, Any]) -> None:
     for language in Language:
         plain["earlier"][0]["language"] = language.value
         assert read(plain).earlier[0].language == language
 
 
-def test_a_recording_with_an_earlier_kernel_twice_is_refused(finished: Run) -> None:
-    plain = record_of(another(finished)).model_dump(mode="json")
+def test_a_recording_with_an_earlier_kernel_twice_is_refused(plain: dict[str, Any]) -> None:
     plain["earlier"] *= 2
     with pytest.raises(RecordError):
         read(plain)
 
 
-def test_a_replay_begins_with_as_many_kernels_as_a_run_and_in_languages_of_its_target(finished: Run) -> None:
-    plain = record_of(another(finished)).model_dump(mode="json")
+def test_a_replay_begins_with_as_many_kernels_as_a_run_and_in_languages_of_its_target(
+    finished: Run, plain: dict[str, Any]
+) -> None:
     (one,) = plain["earlier"]
     plain["earlier"] = [one | {"key": f"seed.earlier{n}"} for n in range(1, 8)]
     plain["earlier"][0]["language"] = "cuda"
@@ -186,7 +202,7 @@ def test_a_run_with_another_baseline_gives_its_best_after_those_with_the_same(fi
 
 
 def test_a_private_runs_kernel_reaches_no_run_that_others_see(team: Team, member: User) -> None:
-    private = drive(make_run(team, member, is_private=True))
+    private = make_finished_run(team, member, is_private=True)
     assert private.best_kernel is not None
     assert begun_with(another(private, member)) == []
     assert begun_with(another(private, make_user(team, TeamRole.OWNER), is_private=True)) == []
@@ -194,7 +210,7 @@ def test_a_private_runs_kernel_reaches_no_run_that_others_see(team: Team, member
 
 
 def test_equal_kernels_of_two_runs_are_taken_once(finished: Run) -> None:
-    drive(make_run(finished.team, settings={"warm_start": False}))
+    make_finished_run(finished.team, settings={"warm_start": False})
     assert len(begun_with(another(finished))) == 1
 
 
@@ -299,7 +315,9 @@ def at_roofline(share: float, **cases: float) -> Evaluate:
 
 
 def spent(team: Team, evaluate: Any, **settings: Any) -> int:
-    return drive(make_run(team, settings={"confirm": False, **settings}), evaluate).spent_evaluations
+    """Return how many of its two evaluations a run takes."""
+    run = make_run(team, settings={"confirm": False, **settings}, budget=Budget(evaluations=2))
+    return drive(run, evaluate).spent_evaluations
 
 
 def test_a_run_ends_where_the_best_kernel_reaches_the_roofline(team: Team) -> None:
@@ -307,11 +325,11 @@ def test_a_run_ends_where_the_best_kernel_reaches_the_roofline(team: Team) -> No
     assert run.state == RunState.FINISHED
     assert run.stop_reason == "The best kernel reaches 96 % of the measured roofline in every case."
     assert run.spent_evaluations == 0
-    assert spent(team, at_roofline(0.94)) == 4
-    assert spent(team, at_roofline(0.99), stop_at_roofline=0) == 4
+    assert spent(team, at_roofline(0.94)) == 2
+    assert spent(team, at_roofline(0.99), stop_at_roofline=0) == 2
 
 
 def test_a_ceiling_that_is_none_ends_no_run(team: Team) -> None:
-    assert spent(team, at_roofline(0.96, other=0.5)) == 4, "one shape may still get faster"
-    assert spent(team, at_roofline(0.96, other=1.3)) == 4, "the measured ceiling is not this shape's"
-    assert spent(team, at_roofline(0.96, **{"1024_256": 0.97})) == 4, "its data stays in the cache"
+    assert spent(team, at_roofline(0.96, other=0.5)) == 2, "one shape may still get faster"
+    assert spent(team, at_roofline(0.96, other=1.3)) == 2, "the measured ceiling is not this shape's"
+    assert spent(team, at_roofline(0.96, **{"1024_256": 0.97})) == 2, "its data stays in the cache"
