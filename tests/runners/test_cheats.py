@@ -38,6 +38,9 @@ SHOWN_ELSEWHERE = {
     22: "test_sandbox_escapes",  # nothing but its own directory can be written
     23: "test_evaluate",  # output and memory are limited
     24: "test_sandbox_escapes",  # there is no network and no foreign environment
+    # Zeros are refused by the whole harness, a straight line for a softmax and bfloat16 sums by the comparison itself,
+    # which lets honest half precision pass (`test_harness_compare.py`).
+    27: "test_problems_kernelbench_hard",
 }
 
 # Where `make test` shows that a twin is accepted without evaluating it: those that only call the prelude's kernel, once
