@@ -35,9 +35,13 @@ SHOWN_ELSEWHERE = {
     17: "test_harness_compare",  # half precision is wrong
     18: "test_evaluate",  # an output that varies within the tolerance is flagged
     19: "test_authorship",  # kernels are found in the text
+    20: "test_formats_evaluated",  # the reference is not in the candidate's process
     22: "test_sandbox_escapes",  # nothing but its own directory can be written
     23: "test_evaluate",  # output and memory are limited
     24: "test_sandbox_escapes",  # there is no network and no foreign environment
+    # Zeros are refused by the whole harness, a straight line for a softmax and bfloat16 sums by the comparison itself,
+    # which lets honest half precision pass (`test_harness_compare.py`).
+    27: "test_problems_kernelbench_hard",
 }
 
 # Where `make test` shows that a twin is accepted without evaluating it: those that only call the prelude's kernel, once
@@ -46,7 +50,6 @@ PLAIN_TWINS = {
     "06_object_instead_of_a_tensor.py": "test_evaluate",
     "07_cache_by_address.cpp": "test_evaluate",
     "10_known_distribution.cpp": "test_evaluate",
-    "20_inherits_the_model.py": "test_formats_evaluated",
     "25_infinite_times.py": "test_evaluate",
 }
 

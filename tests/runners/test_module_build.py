@@ -62,13 +62,13 @@ RAISES = "# load_inline\nraise ValueError('the parent is broken')\n" + PLAIN
 # Those that never end sleep, which their limit does not care about and a neighbour on the same processor does.
 NEVER_IMPORTS = "# load_inline\nimport time\ntime.sleep(900)\n" + PLAIN
 EATS_MEMORY = "# load_inline\nkept = []\nwhile True:\n    kept.append(b'x' * (64 << 20))\n" + PLAIN
+# A little more than it may, and not more and more until it is stopped.
 EATS_DISK = """# load_inline
-import os
-files = [open(os.path.join(os.environ["TMPDIR"], str(number)), "wb") for number in range(16)]
-while True:
-    for file in files:
-        file.write(bytes(4 << 20))
-        file.flush()
+import os, time
+for number in range(5):
+    with open(os.path.join(os.environ["TMPDIR"], str(number)), "wb") as file:
+        file.write(bytes(64 << 20))
+time.sleep(900)
 """ + PLAIN  # fmt: skip
 NEVER_RETURNS = "# load_inline\nimport time\ndef custom_kernel(x):\n    time.sleep(900)\n"
 DOUBLE = "# load_inline\n" + PLAIN.replace("(x, 1)", "(x, 1).double()")
@@ -197,7 +197,7 @@ def test_syntax_error_in_the_inline_source_shows_the_compilers_message() -> None
 def test_build_that_fails_ends_as_its_own_verdict_within_its_limit(
     text: str, status: Status, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compilers, "JOB_BYTES", 256 << 20)
+    monkeypatch.setattr(compilers, "JOB_BYTES", 64 << 20)
     monkeypatch.setattr(module_build, "SCRATCH_BYTES", 64 << 20)
     build_s = {NEVER_IMPORTS: 3.0, NEVER_RETURNS: 8.0}.get(text, 60.0)
     started = time.monotonic()
