@@ -64,10 +64,9 @@ def test_every_hip_seed_builds_for_mi300(name: str, seed: str) -> None:
     assert report.kernels and all(kernel.vgpr and kernel.vgpr_spills == 0 for kernel in report.kernels)
 
 
-# A kernel is built for H100 below, and the most programs of several timed cases are those of a submission in
-# test_static_model_builds.py.
-@pytest.mark.long
-@pytest.mark.parametrize("key", ["sm_90", "gfx950", "sm_100"])
+@pytest.mark.parametrize(
+    "key", ["sm_90", pytest.param("gfx950", marks=pytest.mark.long), pytest.param("sm_100", marks=pytest.mark.long)]
+)
 def test_a_triton_seed_builds_for_other_gpus(key: str) -> None:
     report = built("softmax_rows", "triton_rows", key)
     assert report.ok, report.log
