@@ -22,7 +22,7 @@ from optimizer.queries.budgets import Budget
 from optimizer.runs.dispatch import spec_of, with_spec
 from optimizer.runs.history import problem_of
 from optimizer.upkeep.sweep import sweep
-from runners.job import Effort
+from runners.job import Effort, Language
 from tests.factories import make_run
 from tests.site.served import bench_worker
 
@@ -86,9 +86,9 @@ def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None
         time.sleep(0.5)
 
 
-def with_one_seed(run: Run) -> SimpleNamespace:
-    """Return what a run is begun with: one seed in C++. Every further one would be another evaluation."""
-    return SimpleNamespace(seeds=[seed for seed in problem_of(run).seeds if seed.name == "vectorised"])
+def with_seeds_in_cpp(run: Run) -> SimpleNamespace:
+    """Return what a run is begun with: two seeds in C++, so that one job waits while the other loses its worker."""
+    return SimpleNamespace(seeds=[seed for seed in problem_of(run).seeds if seed.source.language is Language.CPP])
 
 
 @pytest.mark.slow
@@ -97,12 +97,13 @@ def with_one_seed(run: Run) -> SimpleNamespace:
 def test_a_bench_worker_killed_in_the_middle_of_a_job_costs_one_attempt_and_nothing_else(
     start_worker: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optimizer.loop.seeds.problem_of", with_one_seed)
+    monkeypatch.setattr("optimizer.loop.seeds.problem_of", with_seeds_in_cpp)
     run = make_run(budget=Budget(evaluations=1), settings={"confirm": False})
     advance(run.pk)
     for job in Job.objects.all():
         # Sign the job anew: workers refuse one that differs from what the site signed.
         with_spec(job, replace(spec_of(job), effort=Effort.QUICK), run.problem_version_id).save()
+    assert Job.objects.count() == 2
     worker = start_worker()
     wait_for(lambda: sweep() and Evaluation.objects.exclude(stage="").filter(job__state=JobState.RUNNING).exists())
 
