@@ -25,7 +25,6 @@ import redis
 from django.conf import settings
 from django.contrib.contenttypes.management import create_contenttypes
 from django.core.cache import cache
-from django.db import transaction
 from django.db.models.signals import post_migrate
 
 from kernelsci_site.services import postgres, redis_server
@@ -38,6 +37,7 @@ from tests.flushing import use_deletes
 from tests.leftovers import restored
 from tests.parallel import GroupScheduling, spread, write_groups
 from tests.parties import ORDINARY, TIMING, Place
+from tests.rollback import rolled_back
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Imports and collected tests stay, so that collecting garbage among them is in vain.
@@ -263,13 +263,8 @@ def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
     The rows lie in a transaction around the tests' own, rolled back after the last of them; pytest-django leaves its
     connection open between tests for this. Not for modules with tests that commit (`transaction=True`).
     """
-    with django_db_blocker.unblock():
-        around = transaction.atomic()
-        # A durable block may begin in it, as in a test.
-        around._from_testcase = True  # type: ignore[attr-defined]
-        with around:
-            yield
-            transaction.set_rollback(True)
+    with django_db_blocker.unblock(), rolled_back():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -19,6 +19,7 @@ from optimizer.models import AuditEntry, ProblemVersion, Run, Team, User
 from optimizer.queries import compiled_ahead
 from optimizer.runs import drift, history
 from tests.factories import drive, make_run, make_team, make_user, store_problems_and_targets
+from tests.rollback import rolled_back
 
 ROUNDS = 100
 """More than any run takes to its end."""
@@ -99,9 +100,7 @@ def _is_there(root: models.Model) -> bool:
 
 def _make_and_roll_back(make: Make, has_user: bool) -> list[Driven]:
     """Make something in a team of its own, read the rows at each stage and roll them back."""
-    around = transaction.atomic()
-    around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
-    with around:
+    with rolled_back():
         team = make_team()
         user = make_user(team) if has_user else None
         last = {model: _last_key(model) for model in _tables()}
@@ -110,7 +109,6 @@ def _make_and_roll_back(make: Make, has_user: bool) -> list[Driven]:
             found = {model: _rows_after(model, key) for model, key in last.items()}
             rows = {model: rows for model, rows in found.items() if rows}
             driven.append(Driven(root, team.pk, user.pk if user else None, rows))
-        transaction.set_rollback(True)
     return driven
 
 

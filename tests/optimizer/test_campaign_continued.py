@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -55,6 +54,7 @@ from tests.campaigns import (
     tuned,
 )
 from tests.factories import correct_result, failed_result, fake_evaluate, make_team, make_user
+from tests.rollback import rolled_back
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.usefixtures("shipped_problems")]
 # `make_finished_campaign` gives its configurations two evaluations and one.
@@ -87,12 +87,8 @@ class Continued:
 @pytest.fixture(scope="module")
 def continued(shipped_problems: None) -> Continued:
     """Continue a campaign to its end, once for the module, and leave no rows behind."""
-    around = transaction.atomic()
-    around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
-    with around:
-        found = _continued(make_team())
-        transaction.set_rollback(True)
-    return found
+    with rolled_back():
+        return _continued(make_team())
 
 
 def _continued(team: Team) -> Continued:

@@ -29,6 +29,7 @@ from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_provider, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply, llm_server
+from tests.rollback import rolled_back
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ANSWERS = 3
@@ -81,12 +82,8 @@ def short_record(module_rows: None) -> RunRecord:
 
 
 def recorded(answers: int) -> RunRecord:
-    around = transaction.atomic()
-    around._from_testcase = True  # type: ignore[attr-defined] # a durable block may begin in it, as in a test
-    with around, llm_server() as server:
-        made = record_of(finished_run(server, kernels(answers), budget=Budget(evaluations=answers)))
-        transaction.set_rollback(True)
-    return made
+    with rolled_back(), llm_server() as server:
+        return record_of(finished_run(server, kernels(answers), budget=Budget(evaluations=answers)))
 
 
 def test_a_recorded_run_plays_again_without_a_model_and_says_that_it_is_recorded(server: LlmServer) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.utils import timezone
 
 from optimizer.actions.record import do_import_record
@@ -42,6 +41,7 @@ from runners.tunables import parse
 from runners.worker import Evaluate
 from tests.driven_runs import make_finished_run
 from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
+from tests.rollback import rolled_back
 
 pytestmark = pytest.mark.django_db
 
@@ -120,10 +120,8 @@ def test_a_replay_begins_with_the_kernels_of_its_recording_though_there_are_bett
 @pytest.fixture(scope="module")
 def plain_record(finished_run: Run) -> str:
     """Return the recording of a run that began with a kernel of `finished`, made once for the module."""
-    with transaction.atomic():
-        written = json.dumps(record_of(another(finished_run)).model_dump(mode="json"))
-        transaction.set_rollback(True)
-    return written
+    with rolled_back():
+        return json.dumps(record_of(another(finished_run)).model_dump(mode="json"))
 
 
 @pytest.fixture
