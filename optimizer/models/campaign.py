@@ -146,9 +146,7 @@ class Campaign(models.Model):
     def reopen(self, reason: str) -> None:
         """Change a finished campaign back to running. Nothing counts until it is settled again."""
         if self.state != CampaignState.FINISHED:
-            raise CampaignTransitionError(
-                f"this campaign is {self.state_choice.label.lower()} and cannot be reopened"
-            )
+            raise CampaignTransitionError(refused_change("campaign", self.state_choice, CampaignState.RUNNING))
         self.settling_at = None
         self._change(CampaignState.RUNNING, reason)
 

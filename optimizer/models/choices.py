@@ -6,7 +6,7 @@ from django.db import models
 
 
 def refused_change(what: str, state: models.TextChoices, wanted: models.TextChoices) -> str:
-    """Return why a run or campaign cannot change from one state to another, for the message of an error."""
+    """Return the message of an error: why a run or campaign cannot change from its state to the wanted one."""
     now = state.label.lower()
     if state == wanted:
         return f"this {what} is already {now}"

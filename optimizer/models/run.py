@@ -157,7 +157,7 @@ class Run(models.Model):
     def wind_down(self, reason: str) -> None:
         """Let a live run finish: nothing new begins, and what leads is measured again."""
         if self.state_choice.is_terminal or self.state == RunState.STOPPING:
-            raise RunTransitionError(f"this run is {self.state_choice.label.lower()} and cannot be finished")
+            raise RunTransitionError(refused_change("run", self.state_choice, RunState.FINISHED))
         self.finish_reason = reason[:300]
         self.save(update_fields=["finish_reason"])
 

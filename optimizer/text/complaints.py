@@ -21,7 +21,7 @@ class Complaint:
         return self.told_of("")
 
     def told_of(self, whole: str) -> str:
-        """Return the complaint in one line. `whole` is what a complaint about no single field is about."""
+        """Return the complaint in one line. `whole` names the data where the complaint is about no single field."""
         return ": ".join(filter(None, (self.place or whole, self.words)))
 
 

@@ -38,5 +38,6 @@ def filled_in(form: forms.BaseForm, act: Callable[[], Any]) -> Any:
 
 
 def as_sentence(refusal: Exception) -> str:
-    """Return the message of an error of ours, which begins in lower case and has no full stop, as a sentence."""
+    """Return an error's message as a sentence. Messages of the product's errors start in lower case, without a full
+    stop."""
     return f"{capfirst(str(refusal))}."

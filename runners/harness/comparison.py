@@ -224,8 +224,11 @@ class Comparison:
                 self._found.flags += library_calls.seen(bench.problem, names, self._found.flags)
 
     def _is_unconfirmed(self, timings: Timings) -> bool:
-        """Return whether the kernel claims to be faster, than the baseline or than it is, and the referee's clock did
-        not show it."""
+        """Return whether the referee's clock does not confirm the kernel's times.
+
+        Either the kernel claims to beat the baseline and that clock did not show it, or a claim is far beyond what that
+        clock saw.
+        """
         claimed = self._found.speedups[BASELINE]
         if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
             return True

@@ -217,7 +217,7 @@ class KernelBenchProblem(Problem):
         wide = outcome.wide
         if wide is None or max(losses, default=math.inf) > VARIANT.most_loss:
             return Judging.NOT_AT_ALL
-        del outcome  # frees the result in TF32 before the next takes its own, unless it is what is expected
+        del outcome  # frees the result in TF32, unless it is the expected one, before the next result is computed
         exact = self.in_full_precision(inputs())
         is_steady = exact is not None and self._steady(Outcome(exact, wide, []))
         return Judging.WITHOUT_TF32 if is_steady else Judging.NOT_AT_ALL

@@ -39,7 +39,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # error. Beside a reference that cannot be held, large calls are made in pairs, short ones are always warmed up, and a
 # call in a loop takes at least a third of its time on the held device.
 # 2.14: a win that the whole interval of the referee's own clock shows counts, even if load disturbed single requests.
-# 2.15: a claim three times what the referee's clock saw is unconfirmed, also below the baseline and against a parent.
+# 2.15: a claim of more than three times what the referee's clock saw is unconfirmed, also below the baseline and
+# against a parent.
 HARNESS_VERSION = "2.15"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]

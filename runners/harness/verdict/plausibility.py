@@ -38,9 +38,9 @@ def claims_far_more(timings: Timings, opponent: str, claimed: Speedup, rng: rand
     """Return whether a claim is far beyond what the referee's clock saw, and the clocks disagree by more than load
     explains.
 
-    This shows no cheat, because few units leave the referee's interval so wide that it refutes nothing. But a time that
-    the process alone has seen must not be ranked, even if the candidate does not claim to beat the baseline: a kernel
-    of quick timing claimed 0.57 of its speed where 0.01 was true.
+    This is no proof of cheating: after a few units the referee's interval may be too wide to contradict any claim. But
+    a time that only the candidate's process has seen must not be ranked, even below the baseline. In quick timing, a
+    kernel that slows its own clock claimed 0.57 times the baseline's speed where 0.01 was true.
     """
     if all(timings.clocks_agree(case, strictly=False) for case in timings.sessions):
         return False
