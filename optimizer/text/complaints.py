@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 # What pydantic puts before the message of a validator that raised ValueError.
 _VALIDATOR = "Value error, "
+# Names of unknown fields are the sender's, and may be megabytes long.
+MOST_PLACE = 200
 
 
 @dataclass(frozen=True)
@@ -28,4 +30,9 @@ class Complaint:
 def complaints_of(error: ValidationError) -> list[Complaint]:
     """Return what an error says, without the values, which may be long, hostile or a key in the wrong field."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
-    return [Complaint(".".join(map(str, one["loc"])), one["msg"].removeprefix(_VALIDATOR)) for one in faults]
+    return [Complaint(_place(one["loc"]), one["msg"].removeprefix(_VALIDATOR)) for one in faults]
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    place = ".".join(map(str, path))
+    return place if len(place) <= MOST_PLACE else f"{place[:MOST_PLACE]}…"

@@ -43,6 +43,11 @@ def test_a_complaint_names_the_field_and_never_the_value() -> None:
     assert told({"ranges": [{"low": 1, "high": 3, "hihg": 4}]})[0].startswith("ranges.0.hihg: ")
 
 
+def test_a_long_name_of_an_unknown_field_is_cut() -> None:
+    (said,) = told({"ranges": [{"low": 1, "high": 3, "x" * 5_000_000: 4}]})
+    assert said.startswith("ranges.0.xxx") and len(said) < 300
+
+
 def test_a_complaint_of_our_own_stands_as_it_was_written() -> None:
     assert told({"ranges": [{"low": 3, "high": 1}]}) == ["ranges.0: low must not be above high"]
 
