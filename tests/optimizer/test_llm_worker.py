@@ -19,13 +19,13 @@ from django.utils import timezone
 
 from optimizer.calls.stream import TokenStream
 from optimizer.calls.worker import answer
-from optimizer.models import CallState, Campaign, CampaignCell, LlmCall, Provider, Run, RunEvent, Team, User
+from optimizer.models import CallState, Campaign, CampaignCell, LlmCall, Provider, Run, RunEvent
 from optimizer.queries.budgets import Budget
 from optimizer.runs.history import call_views
 from optimizer.upkeep.sweep import sweep
+from tests.asking_runs import make_asking_run
 from tests.campaigns import make_campaign
-from tests.driven_runs import copy_of
-from tests.factories import drive, make_provider, make_run
+from tests.factories import drive
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
 
 KERNEL = """Title: {title}
@@ -46,25 +46,7 @@ def server() -> Iterator[LlmServer]:
 
 def asked_run(server: LlmServer, *, budget: Budget | None = None, concurrency: int = 1, **provider: Any) -> Run:
     """Return a run whose strategy has just asked its first questions."""
-    budget = budget or Budget(evaluations=6)
-
-    def make(team: Team, user: User | None) -> Iterator[Run]:
-        make_provider(server, team, **provider)
-        yield drive(
-            make_run(
-                team,
-                user,
-                strategy="sampling",
-                settings={"concurrency": concurrency},
-                providers={"default": {"provider": "tiny"}},
-                budget=budget,
-            ),
-            rounds=12,
-        )
-
-    like = ("asked", concurrency, repr(budget), repr(provider))
-    run = Run.objects.get(pk=copy_of(like, make, None, None))
-    Provider.objects.filter(team=run.team).update(base_url=server.url)  # each test has a server of its own
+    run = make_asking_run(server, {"concurrency": concurrency}, budget, **provider)
     assert LlmCall.objects.filter(run=run, state=CallState.QUEUED).count() == concurrency
     return run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,13 @@ from optimizer.actions.job import do_fail_job, do_finish_job, do_start_job
 from optimizer.calls.record import record_of
 from optimizer.calls.worker import answer
 from optimizer.llm.recording import from_bytes, to_bytes
-from optimizer.models import CallState, CallTurn, Job, LlmCall, Provider, Record, Run, Team, ToolCall, User
+from optimizer.models import CallState, CallTurn, Job, LlmCall, Provider, Record, Run, ToolCall
 from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
 from runners.job_source import Receipt
-from tests.driven_runs import copy_of
-from tests.factories import drive, make_provider, make_run
+from tests.asking_runs import make_asking_run
+from tests.factories import drive, make_run
 from tests.llm_server import LlmServer, Reply
 from tests.optimizer.test_tools_inbox import SOURCE, tools
 
@@ -35,22 +34,7 @@ READ = (("read_kernel", '{"number": 0}'),)
 
 def asked(server: LlmServer, *, settings: dict[str, Any] | None = None, **provider: Any) -> LlmCall:
     """Return a run's first question, with tools."""
-
-    def make(team: Team, user: User | None) -> Iterator[Run]:
-        make_provider(server, team, **provider)
-        run = make_run(
-            team,
-            user,
-            strategy="sampling",
-            settings={"tools": "build"} | (settings or {}),
-            providers={"default": {"provider": "tiny"}},
-            budget=Budget(evaluations=6),
-        )
-        yield drive(run, rounds=12)
-
-    like = ("asked with tools", repr(settings), repr(provider))
-    run = Run.objects.get(pk=copy_of(like, make, None, None))
-    Provider.objects.filter(team=run.team).update(base_url=server.url)  # each test has a server of its own
+    run = make_asking_run(server, {"tools": "build"} | (settings or {}), **provider)
     return LlmCall.objects.get(run=run)
 
 
