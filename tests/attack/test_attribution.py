@@ -157,5 +157,5 @@ def test_reading_process_has_none_of_the_workers_secrets(monkeypatch: pytest.Mon
 
 def test_control_the_search_of_the_hostile_reader_takes_too_long() -> None:
     """Measure once: with texts twice as long the search would take minutes."""
-    exponent, _ = exponent_of(lambda text: re.match(r"(a+)+$", text), lambda size: "a" * (size + 13) + "b", 1)
+    exponent, _ = exponent_of(lambda text: re.match(r"(a+)+$", text), lambda size: "a" * (size + 15) + "b", 1)
     assert exponent > MOST_GROWTH

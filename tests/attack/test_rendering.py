@@ -72,4 +72,4 @@ def test_the_child_has_none_of_the_sites_secrets(renderer: Renderer, monkeypatch
 
 def test_the_library_alone_takes_quadratic_time() -> None:
     """Call the lexer in this process, as the control."""
-    assert growth(lambda text: rendering.lexed("cpp", lines_of(text)), repeated(" \n"), 250, AT_ONCE) > 1.4
+    assert growth(lambda text: rendering.lexed("cpp", lines_of(text)), repeated(" \n"), 500, AT_ONCE) > 1.4

@@ -128,11 +128,11 @@ def test_texts_whose_anchors_split_off_single_lines_are_compared_in_linear_time(
         layers = len(text)
         return diff(peeled("l", layers), peeled("r", layers))
 
-    assert growth(compared, repeated("x"), 1_500) <= MOST_GROWTH
+    assert growth(compared, repeated("x"), 4_000) <= MOST_GROWTH
 
 
 def test_a_comparison_that_is_given_up_is_still_a_difference() -> None:
-    one, other = peeled("l", 10_000), peeled("r", 10_000)
+    one, other = peeled("l", 20_000), peeled("r", 20_000)
     opcodes = diff(one, other)
     assert apply(opcodes, one, other) == other
     assert any(code.tag is not Tag.EQUAL for code in opcodes)
@@ -163,10 +163,10 @@ def test_the_measurement_finds_a_comparison_of_every_line_with_every_other() -> 
         others = text.replace("a", "b").splitlines()
         return [line for line in text.splitlines() if all(line != other for other in others)]
 
-    assert growth(compared, lambda size: "\n".join(f"{n} a fact" for n in range(size // 10)), 1_000, AT_ONCE) > 1.5
+    assert growth(compared, lambda size: "\n".join(f"{n} a fact" for n in range(size // 10)), 1_500, AT_ONCE) > 1.5
 
 
 def test_the_measurement_finds_the_pattern_that_searched_every_opened_library() -> None:
     """Use the earlier pattern of opened libraries, whose paths had no limit, as the control."""
     pattern = re.compile(r"dlopen\s*\([^)]*(cublas|cudnn)")
-    assert growth(pattern.search, repeated("dlopen("), 700, AT_ONCE) > 1.5
+    assert growth(pattern.search, repeated("dlopen("), 1_000, AT_ONCE) > 1.5
