@@ -6,7 +6,8 @@ A page begins with front matter, lines `name: value` up to a line `---`:
     targets      prefixes of the target keys to which it applies, comma-separated: `sm_90`, `gfx` for all AMD GPUs
     topic        one of `TOPICS`
     bottlenecks  limits that it helps to overcome, comma-separated, from `BOTTLENECKS`
-    kinds        kinds of work for which it matters, comma-separated, from `optimizer.knowledge.kinds.KINDS`
+    kinds        kinds of work for which it matters, comma-separated, from `optimizer.knowledge.kinds.KINDS`; the page
+                 is about the first
     requires     instruction sets that the snippet needs, comma-separated, named as in /proc/cpuinfo: `avx512f`
     emits        a regular expression that the snippet's machine code contains; once per instruction
     source       a document with its section and address; once per document

@@ -25,7 +25,10 @@ MAX_QUERY = 2_000
 MAX_RESULTS = 20
 # A page is worth more for a task if it addresses what limits the kernel, is about the same kind of work, and shows
 # code in the run's language. The full text decides between pages that are alike in these.
-BOTTLENECK_POINTS, KIND_POINTS, LANGUAGE_POINTS = 1.0, 1.0, 0.5
+BOTTLENECK_POINTS, KIND_POINTS, LANGUAGE_POINTS = 1.0, 1.0, 1.0
+# Kinds of work whose pages help no other kind: unpacking 4-bit weights is of no use to a product in bfloat16, even
+# though both are products. The first kind that a page lists is what it is about.
+SPECIAL_KINDS = frozenset({"attention", "convolution", "quantised", "ragged"})
 _WORD = re.compile(r"[a-z0-9_]+")
 
 
@@ -58,7 +61,8 @@ def search_knowledge(query: str, target: str, limit: int, vector: frozenset[str]
 def pages_for(task: Task) -> list[Page]:
     """Return the pages that apply to the task and its machine, the most helpful first; overviews are left out.
 
-    A page that shares neither kind of work nor bottleneck with the task is left out, where any of them is known.
+    A page about other kinds of work is left out, where the task's kinds are known; where only its limits are known, a
+    page about other limits is.
     """
     scores = _scores(task.text, task.target)
     highest = max(scores.values(), default=0.0) or 1.0
@@ -72,9 +76,11 @@ def pages_for(task: Task) -> list[Page]:
         return points + LANGUAGE_POINTS * (task.language is not None and one.language == task.language)
 
     def concerns(one: Page) -> bool:
-        """Return whether the page is about the task's kind of work or its limits, or nothing is known of these."""
-        known = kinds | task.bottlenecks
-        return not known or bool(known & {*one.kinds, *one.bottlenecks})
+        """Return whether the page is about the task's kind of work; its limits decide where no kind is known."""
+        if not kinds or not one.kinds:
+            return not task.bottlenecks or bool(task.bottlenecks & set(one.bottlenecks))
+        special = one.kinds[0] in SPECIAL_KINDS and one.kinds[0] not in kinds
+        return bool(kinds & set(one.kinds)) and not special
 
     here = [one for one in pages() if one.holds_for(task.target) and one.runs_on(task.vector)]
     fitting = [one for one in here if one.topic != OVERVIEW and concerns(one)]

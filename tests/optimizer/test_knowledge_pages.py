@@ -235,15 +235,28 @@ def test_a_task_gets_no_pages_for_instruction_sets_that_its_machine_lacks() -> N
     assert names("avx512f", "avx512_bf16", "amx_tile", "amx_bf16") >= special
 
 
-def test_pages_that_share_neither_kind_of_work_nor_bottleneck_with_a_task_are_left_out() -> None:
+def test_pages_about_other_work_are_left_out_and_limits_decide_where_the_work_is_unknown() -> None:
     def names(text: str, *bottlenecks: str) -> set[str]:
         return {one.name for one in pages_for(Task(text, "cpu", bottlenecks=frozenset(bottlenecks)))}
 
-    assert "cpu/register_tile" not in names("Row-wise softmax.")
-    assert "cpu/register_tile" in names("Row-wise softmax.", "compute")
+    assert "cpu/register_tile" not in names("Row-wise softmax.", "compute")
+    assert "cpu/register_tile" in names("Something else.", "compute")
+    assert "cpu/register_tile" not in names("Something else.", "launch")
     assert names("Something else.") == {
         one.name for one in pages() if one.holds_for("cpu") and one.topic != OVERVIEW
     }
+
+
+def test_pages_about_a_special_kind_of_work_are_for_that_kind_alone() -> None:
+    def names(text: str) -> list[str]:
+        return [one.name for one in pages_for(Task(text, "sm_90", Language.TRITON, frozenset({"compute"})))]
+
+    special = {"sm_80/int4_weights", "sm_90/fp8_promotion", "gpu/grouped_gemm", "gpu/flash_attention"}
+    product = names("bf16 matrix product with bias and GELU")
+    assert not special & set(product)
+    assert product[0] == "sm_90/triton_descriptors" and "gpu/persistent" in product
+    assert "sm_80/int4_weights" in names("W4A16 matrix product")
+    assert names("Causal attention, forward (bf16)")[0] == "gpu/flash_attention"
 
 
 @pytest.mark.parametrize("query", ["", "\0", "((((", "x" * 5_000_000, "zzzzqqq"])
