@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from optimizer.agents.line_search import Places, find_blocks
 
+MAX_SOURCE_BYTES = 512 * 1024
 # Possessive repetitions (`*+`): trying every division of a long line between them would take quadratic time.
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^\s`]*+)[^`\n]*+$")
 _SEARCH = re.compile(r"^\s*<{5,9} ?SEARCH\b")

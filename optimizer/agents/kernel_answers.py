@@ -10,6 +10,7 @@ from pydantic import Field
 from optimizer.agents.anchors import LONG_LINES, SHORT_LINE, Anchored, read_anchored, without_anchors
 from optimizer.agents.answer_base import Basis, TextAnswer, register
 from optimizer.agents.code_blocks import (
+    MAX_SOURCE_BYTES,
     AnswerError,
     Edit,
     Fault,
@@ -20,10 +21,10 @@ from optimizer.agents.code_blocks import (
     split_blocks,
     split_edits,
 )
+from optimizer.agents.copies import edits_with_copies, text_with_copies
 from runners.job import Language
 
 MAX_REPORT_CHARACTERS = 20_000
-MAX_SOURCE_BYTES = 512 * 1024
 # A label stands on one line: with line ends in its repetitions, blank lines would cost quadratic time.
 _LABEL = re.compile(r"^[#* \t]*(TITLE|REPORT|RUBRIC)[* \t]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
 
@@ -63,7 +64,7 @@ class KernelAnswer(TextAnswer):
         edits, prose = split_edits(text)
         if basis is None:
             raise AnswerError(Fault.NO_BASIS, "There is no kernel to edit here. Send the complete kernel instead.")
-        source = without_anchors(apply_edits(basis.text, edits))
+        source = without_anchors(apply_edits(basis.text, edits_with_copies(edits, basis.text)))
         if not source.strip():
             raise AnswerError(Fault.NO_CODE, "The edits leave nothing of the kernel.")
         return cls(source=source, language=Language(basis.language), edits=len(edits), **told_around(prose))
@@ -73,8 +74,9 @@ class KernelAnswer(TextAnswer):
 class BlockAnswer(KernelAnswer):
     """Hold a kernel of which the coder wrote only the marked blocks. The rest is copied from the source.
 
-    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them. A complete
-    file is taken too if it changes no other line. The basis is the anchored source.
+    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them; both may
+    copy lines from anywhere in the source (`optimizer.agents.copies`). A complete file is taken too if it changes no
+    other line. The basis is the anchored source.
     """
 
     @classmethod
@@ -91,10 +93,11 @@ class BlockAnswer(KernelAnswer):
 def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
     """Return the new content of every marked block, and the text around the code. Raises AnswerError."""
     blocks, prose = split_blocks(text)
+    source = "\n".join(anchored.lines)
     if len(blocks) == 1 and anchored.is_mostly_unmarked():
         contents = anchored.contents_in(blocks[0].text)
         if contents is not None:
-            return contents, prose
+            return [text_with_copies(content, source) for content in contents], prose
     wanted = len(anchored.spans)
     if len(blocks) != wanted:
         fault = Fault.SEVERAL_BLOCKS if len(blocks) > wanted else Fault.NO_CODE
@@ -109,12 +112,13 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
                 Fault.WRONG_SHAPE,
                 "The answer repeats the file and changes it outside the marked blocks. Send only their new content.",
             )
-    return [block.text for block in blocks], prose
+    return [text_with_copies(block.text, source) for block in blocks], prose
 
 
 def _edited_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
     """Return the marked blocks with the answer's edits applied, and the text around them. Raises AnswerError."""
     edits, prose = split_edits(text)
+    edits = edits_with_copies(edits, "\n".join(anchored.lines))
     blocks = anchored.blocks()
     mine: list[list[Edit]] = [[] for _ in blocks]
     found = [places_of(edits, block) for block in blocks]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from optimizer.agents.code_blocks import MAX_SOURCE_BYTES
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
-from optimizer.agents.kernel_answers import MAX_SOURCE_BYTES
 from optimizer.queries.memory import gib
 from optimizer.queries.timing import has_call_time
 from optimizer.search.base import History

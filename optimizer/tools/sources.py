@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from optimizer.agents.anchors import read_anchored
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
+from optimizer.agents.copies import edits_with_copies
 from optimizer.agents.kernel_answers import BlockAnswer
 from optimizer.text.markdown import fenced
 from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments
@@ -110,7 +111,7 @@ def _edited(edits: str, last: Draft | None, basis: Basis | None) -> Draft:
     found, _ = split_edits(edits.replace("\r\n", "\n"))
     if not found:
         raise AnswerError(Fault.MALFORMED_EDIT, "`edits` has no SEARCH/REPLACE block.")
-    return Draft(_ended(apply_edits(below.text, found)), below.language)
+    return Draft(_ended(apply_edits(below.text, edits_with_copies(found, below.text))), below.language)
 
 
 def _ended(text: str) -> str:
