@@ -290,9 +290,8 @@ class _Build:
 def _printed(worker: SandboxedWorker) -> str:
     """Return what the process and its compilers printed, once it has ended."""
     completed = worker.process.wait(END_S)
-    return (
-        "" if completed is None else "\n".join(filter(None, (completed.stdout.strip(), completed.stderr.strip())))
-    )
+    printed = () if completed is None else (completed.stdout.strip(), completed.stderr.strip())
+    return compilers.without_modules("\n".join(filter(None, printed)))
 
 
 # A packed file with an empty index, for modules whose caches can't be kept.

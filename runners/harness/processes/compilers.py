@@ -40,7 +40,13 @@ _COMPILER_KINDS = {
     "CppCompileError", "CUDACompileError", "InductorError", "BackendCompilerFailed",  # inductor
     "CalledProcessError", "NVRTCError", "CompileException", "LoweringError", "TypingError",  # nvcc, CuPy, Numba
 }  # fmt: skip
-_COMPILER_WORDS = ("Error building extension", "Error compiling objects for extension")
+_COMPILER_WORDS = (
+    "Error building extension", "Error compiling objects for extension",
+    "PassManager::run failed",  # Triton, in a RuntimeError
+)  # fmt: skip
+# How MLIR prints a module beside an error: names of layouts, the module, and the passes that it was going through.
+_MLIR_BEGIN = re.compile(r"#\w+ = \S|module\b.*\{$|\{-#$")
+_MLIR_INSIDE = re.compile(r"\s|#|\}|\^|module\b.*\{$|\{-#$|$")
 _MEMORY_WORDS = ("virtual memory exhausted", "out of memory allocating", "Cannot allocate memory", "std::bad_alloc")
 
 
@@ -109,6 +115,24 @@ def complaint(device: Device, text: str) -> str | None:
     if device.kind == "cuda" and "CUDA_HOME" in text and cuda_home() is None:
         return "no nvcc: install the CUDA toolkit"
     return None
+
+
+def without_modules(text: str) -> str:
+    """Replace the MLIR modules in a compiler's output by their number of lines.
+
+    Triton prints the whole module where a pass fails, hundreds of lines in which the error is lost.
+    """
+    kept: list[str] = []
+    left_out = 0
+    for line in text.split("\n"):
+        if (_MLIR_INSIDE if left_out else _MLIR_BEGIN).match(line):
+            left_out += 1
+            continue
+        if left_out:
+            kept.append(f"[{left_out} lines of MLIR left out]")
+        left_out = 0
+        kept.append(line)
+    return "\n".join([*kept, *([f"[{left_out} lines of MLIR left out]"] if left_out else [])])
 
 
 def essence(text: str) -> str:
