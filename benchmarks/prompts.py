@@ -3,6 +3,7 @@
     python -m benchmarks.prompts                   # a table by role
     python -m benchmarks.prompts --prompts DIR     # the prompts as files, too
     python -m benchmarks.prompts --records DIR     # other recordings than those that this version ships
+    python -m benchmarks.prompts --answers FILE    # new answers to a recording's coder, beside what it wrote then
 
 The recorded answers are played again in memory: kernels get times that fall by 3 % each, so that every version of this
 product is asked the same questions about the same kernels. In each round, one kernel on which nothing was built fails
@@ -71,18 +72,28 @@ def main() -> None:
     parser.add_argument(
         "--records", type=Path, default=Path("optimizer/calls/records"), help="folder of recordings"
     )
+    parser.add_argument("--answers", type=Path, help="file of answers to a recording's coder; print their lengths")
     options = parser.parse_args()
+    if options.answers is not None:
+        print(answers_report(options.answers, options.records))
+        return
     folder = options.prompts
-    # Hardware pages are chosen inside, where this version has any.
-    knowledge: Any = importlib.import_module("optimizer.agents.knowledge")
-    knowledge.task_pages = lambda *_: []
     for path in sorted(options.records.glob("*.json.gz")):
         name = path.name.removesuffix(".json.gz")
-        played = Played(json.loads(gzip.decompress(path.read_bytes())))
-        played.play()
+        played = played_from(path)
         print(report(name, played))
         if folder is not None:
             write(folder / name, played)
+
+
+def played_from(path: Path) -> Played:
+    """Return a recording after playing it, without hardware pages."""
+    # Hardware pages are chosen inside, where this version has any.
+    knowledge: Any = importlib.import_module("optimizer.agents.knowledge")
+    knowledge.task_pages = lambda *_: []
+    played = Played(json.loads(gzip.decompress(path.read_bytes())))
+    played.play()
+    return played
 
 
 class Played:
@@ -304,6 +315,36 @@ def coder_tokens(played: Played) -> tuple[int, int, int, int, int] | None:
         else:
             blocks += words + changed_characters(parent.source.text, kernel.source.text)
     return whole, blocks, first, planned, excerpts
+
+
+def answers_report(file: Path, records: Path) -> str:
+    """Return a table of new answers to a recording's coder questions, in relation to what the coder had written.
+
+    The file holds the recording's name as `record`, and below `forms` the answers by question for each form that was
+    asked for. An answer that cannot be read is named as such. Raises OSError, and ValueError for other contents.
+    """
+    known = json.loads(gzip.decompress(file.read_bytes()))
+    played = played_from(records / f"{known['record']}.json.gz")
+    lines = []
+    for form, written in known["forms"].items():
+        before = {key: len(played.answers[key]["answer_text"]) for key in written}
+        now, then = sum(map(len, written.values())), sum(before.values())
+        lines.append(f"{form}: {now:,} of {then:,} characters, {now / then:.1%}")
+        for key, text in written.items():
+            lines.append(f"  {key}: {len(text):,} of {before[key]:,}, {_as_read(text, played.prompts[key])}")
+    return "\n".join(lines)
+
+
+def _as_read(text: str, prompt: Prompt) -> str:
+    """Return what the product makes of a coder's answer, in words."""
+    base = prompt.edit_base
+    basis = answers.Basis(base, prompt.edit_language) if base else None
+    try:
+        answer = parse_answer("BlockAnswer" if base else "KernelAnswer", text, basis=basis)
+    except AnswerError as error:
+        return f"refused: {error}"
+    length = len(answer.model_dump(mode="json")["source"])
+    return f"a kernel of {length:,} characters, {text.count('COPY FROM')} copies"
 
 
 def changed_characters(before: str, after: str) -> int:
