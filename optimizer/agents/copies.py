@@ -1,8 +1,8 @@
 """Insert lines of the source that an answer names instead of repeating them.
 
 Agents specialise kernels: a loop gets a second form for another shape, most of whose lines stand in the source already.
-Of the lines that were new in the recorded kernels of a STARK run, a third did (docs/evidence/prompts.md). Two marks
-stand for such lines:
+Of the lines that were new in the recorded kernels of a STARK run, more than a third did (docs/evidence/prompts.md). Two
+marks stand for such lines:
 
     <<<COPY FROM>>> the first line
     <<<COPY TO>>> the last line
@@ -34,7 +34,7 @@ def edits_with_copies(edits: Iterable[Edit], source: str) -> list[Edit]:
 
 
 def text_with_copies(text: str, source: str) -> str:
-    """Return a text with the named lines of the source in it. Raises AnswerError."""
+    """Return a text with the named lines of the source in it; an empty source has none. Raises AnswerError."""
     return "\n".join(_Source(source).copied_into(text.split("\n")))
 
 

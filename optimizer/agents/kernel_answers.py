@@ -33,8 +33,9 @@ _LABEL = re.compile(r"^[#* \t]*(TITLE|REPORT|RUBRIC)[* \t]*:[* \t]*", re.IGNOREC
 class KernelAnswer(TextAnswer):
     """Hold a kernel: a complete one in a single code block, or SEARCH/REPLACE edits of the basis.
 
-    The text around the code is the writer's report and its statement on whether the experiment's rubric was followed.
-    `language` is None where the answer does not say. `edits` is 0 for a complete kernel.
+    Both may copy lines of the basis (`optimizer.agents.copies`). The text around the code is the writer's report and
+    its statement on whether the experiment's rubric was followed. `language` is None where the answer does not say.
+    `edits` is 0 for a complete kernel.
     """
 
     source: str
@@ -47,14 +48,14 @@ class KernelAnswer(TextAnswer):
     @classmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
         """Parse the kernel. Raises AnswerError."""
-        answer = cls._edited(text, basis) if has_edits(text) else cls._complete(text)
+        answer = cls._edited(text, basis) if has_edits(text) else cls._complete(text, basis)
         _sized(answer.source)
         return answer
 
     @classmethod
-    def _complete(cls, text: str) -> Self:
+    def _complete(cls, text: str, basis: Basis | None) -> Self:
         block, prose = only_block(text)
-        source = without_anchors(block.text)
+        source = without_anchors(text_with_copies(block.text, basis.text if basis else ""))
         if not source.strip():
             raise AnswerError(Fault.NO_CODE, "The code block is empty. Put the complete kernel into it.")
         return cls(source=source, language=language_named(block.info), **told_around(prose))
@@ -74,9 +75,8 @@ class KernelAnswer(TextAnswer):
 class BlockAnswer(KernelAnswer):
     """Hold a kernel of which the coder wrote only the marked blocks. The rest is copied from the source.
 
-    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them; both may
-    copy lines from anywhere in the source (`optimizer.agents.copies`). A complete file is taken too if it changes no
-    other line. The basis is the anchored source.
+    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them. A complete
+    file is taken too if it changes no other line. The basis is the anchored source.
     """
 
     @classmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from optimizer.agents.anchors import read_anchored
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
-from optimizer.agents.copies import edits_with_copies
+from optimizer.agents.copies import edits_with_copies, text_with_copies
 from optimizer.agents.kernel_answers import BlockAnswer
 from optimizer.text.markdown import fenced
 from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments
@@ -36,7 +36,8 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
     if isinstance(arguments, BlockArguments) and (arguments.source or arguments.blocks or arguments.edits):
         return _with_blocks(arguments, last, basis)
     if arguments.source.strip():
-        return Draft(_ended(arguments.source), named)
+        known = last or basis
+        return Draft(_ended(text_with_copies(arguments.source, known.text if known else "")), named)
     if arguments.edits.strip():
         return _edited(arguments.edits, last, basis)
     if last is None:

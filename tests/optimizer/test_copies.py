@@ -10,7 +10,7 @@ from optimizer.agents.code_blocks import AnswerError, Fault
 from optimizer.agents.copies import text_with_copies
 from optimizer.agents.kernel_answers import BlockAnswer, KernelAnswer
 from optimizer.tools.catalogue import KernelArguments
-from optimizer.tools.sources import draft_of
+from optimizer.tools.sources import Draft, draft_of
 from runners.job import Language
 
 SOURCE = """\
@@ -108,3 +108,13 @@ def test_edits_of_writers_and_of_their_tools_copy_from_the_kernel_that_they_chan
     basis = Basis(SOURCE, "cpp")
     assert KernelAnswer.read(edit, basis).source == expected
     assert draft_of(KernelArguments(edits=edit), None, basis, Language.CPP).text == expected
+
+
+def test_complete_files_copy_from_the_kernel_that_their_writer_knows() -> None:
+    file = f"int total() {{\n{LOOP}\n}}\n"
+    expected = "\n".join(["int total() {", *SOURCE.split("\n")[2:6], "}", ""])
+    basis, last = Basis("int other;", "cpp"), Draft(SOURCE, Language.CPP)
+    assert KernelAnswer.read(f"```cpp\n{file}```", Basis(SOURCE, "cpp")).source == expected
+    assert draft_of(KernelArguments(source=file), last, basis, Language.CPP).text == expected
+    with pytest.raises(AnswerError, match="there is no line"):
+        KernelAnswer.read(f"```cpp\n{file}```", None)
