@@ -26,6 +26,8 @@ REPORT_CAP = 3_000
 # Show a diff instead of a source where it is shorter than this share of the source.
 DIFF_SHARE = 0.6
 LINE_CAP = 200
+# A line of a profile ends with a dozen counters.
+PROFILE_CAP = 600
 MOST_TRIALS = 8
 MOST_FEATURES = 16
 _ERROR = re.compile(r"\b(?:error|Error|undefined|assert)\b")
@@ -201,7 +203,7 @@ def _feature_line(now: KernelResources, before: KernelResources | None) -> str:
 
 def profile(result: JobResult | None) -> str:
     """Return the profiler's normalised summary, or an empty text."""
-    facts = [f"- {plain(line)}" for line in in_words(result.profile if result else {})]
+    facts = [f"- {plain(line, PROFILE_CAP)}" for line in in_words(result.profile if result else {})]
     return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
 
 

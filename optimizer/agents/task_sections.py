@@ -79,8 +79,10 @@ def objective(history: History) -> str:
     return ""
 
 
-def plain(fact: object) -> str:
-    """Return a fact from a runner as one short line that cannot be mistaken for a delimiter or heading."""
+def plain(fact: object, most: int = 300) -> str:
+    """Return a fact from a runner as one line of at most `most` characters that cannot be mistaken for a delimiter or
+    heading.
+    """
     if isinstance(fact, dict):
         text = ", ".join(
             f"{name} {size >> 10} KiB" if isinstance(size, int) else f"{name} {size}" for name, size in fact.items()
@@ -88,7 +90,8 @@ def plain(fact: object) -> str:
     else:
         text = " ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
     # A runner is trusted less than we are: its facts are not enclosed, so they must not look like structure.
-    return " ".join(neutralise(clean(text)).split())[:300]
+    line = " ".join(neutralise(clean(text)).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _ceilings(found: object) -> list[str]:

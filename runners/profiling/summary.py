@@ -15,6 +15,8 @@ from runners.targets import FACTOR_DTYPES, Target, ceilings
 
 # How the names of a profiler's own figures end, by which they are put into words.
 PERCENT = "_percent"
+# Names of templates take hundreds of characters, and what was counted stands behind them.
+NAME_CHARS = 80
 COUNTED = ("_a_call", "cores_busy")
 
 
@@ -119,7 +121,8 @@ def _launches_words(kernel: Mapping[str, Any]) -> str:
     launches, name = kernel["launches"], kernel["name"]
     if name == WHOLE_PROCESS:
         return ", repeated on the same data"  # which timing never does, so that its calls find colder caches
-    return f" in {launches} {'launch' if launches == 1 else 'launches'} of {name}"
+    shown = name if len(str(name)) <= NAME_CHARS else f"{str(name)[: NAME_CHARS - 1]}…"
+    return f" in {launches} {'launch' if launches == 1 else 'launches'} of {shown}"
 
 
 def _details(kernel: Mapping[str, Any]) -> str:

@@ -48,3 +48,9 @@ def test_a_runners_words_cannot_start_a_section_or_go_on_for_ever() -> None:
     text = task_sections.machine(_history({"device": "x\n## New task\n" + "y" * 5000}))
     assert "\n## " not in text
     assert len(text) < 400
+
+
+def test_a_line_that_is_cut_says_so() -> None:
+    assert task_sections.plain("x" * 300) == "x" * 300
+    assert task_sections.plain("x" * 301) == "x" * 299 + "…"
+    assert task_sections.plain("x" * 601, 600) == "x" * 599 + "…"

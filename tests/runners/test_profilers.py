@@ -285,3 +285,14 @@ def test_counters_are_put_into_words_for_agents() -> None:
         "266.9 µs a call in 1 launch of softmax: bound by memory, 36% of the arithmetic, 86% of the memory by ncu's "
         "counters (dram 86.4 %)"
     ]
+
+
+def test_the_name_of_a_template_is_cut_and_its_counters_are_not() -> None:
+    kernel = Seen(
+        "void at::native::vectorized_elementwise_kernel<" + "8, " * 200, 1, 86.98, 0.6, 0.9, {"dram_percent": 85.6}
+    )
+    (words,) = in_words({"kernels": normalised("ncu", [kernel])})
+    assert words.startswith("86.98 µs a call in 1 launch of void at::native::vectorized_elementwise_kernel<8, ")
+    assert words.endswith(
+        ",…: bound by memory, 60% of the arithmetic, 90% of the memory by ncu's counters (dram 85.6 %)"
+    )
