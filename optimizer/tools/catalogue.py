@@ -7,9 +7,9 @@ from the database at once (`optimizer.tools.answers`). What a model sends is use
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from optimizer.llm.port import ToolSpec
 from optimizer.search.machinery.tool_use import ToolLevel
@@ -97,10 +97,17 @@ class SubmitBlockArguments(SubmitArguments, BlockArguments):
     """Hold the answer of a role that writes marked blocks."""
 
 
+def _without_hash(number: object) -> object:
+    """Return a kernel's number as prompts show it, #12, without the mark."""
+    return number.strip().removeprefix("#") if isinstance(number, str) else number
+
+
 class ReadKernelArguments(Arguments):
     """Name a kernel of the run."""
 
-    number: int = Field(ge=0, le=10**9, description="The kernel's number, as in #12.")
+    number: Annotated[int, BeforeValidator(_without_hash)] = Field(
+        ge=0, le=10**9, description="The kernel's number: 12 or #12."
+    )
 
 
 class SearchArguments(Arguments):

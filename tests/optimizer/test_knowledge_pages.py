@@ -198,6 +198,7 @@ def built_triton(one: Page, key: str, folder: Path) -> BuildReport:
         ("TMA tensor map", "sm_90", "sm_90/tma"),
         ("fp8 accumulation precision promotion", "sm_90-h200", "sm_90/fp8_promotion"),
         ("bank conflicts in LDS", "gfx942", "gfx942/lds_swizzle"),
+        ("Gluon warp_specialize mbarrier warpgroup_mma", "sm_90", "sm_90/triton_descriptors"),
         ("sched_group_barrier", "gfx942", "gfx942/scheduling"),
         ("32x32 MFMA layout", "gfx942-mi325x", "gfx942/mfma_32x32"),
         ("matrix_instr_nonkdim kpack waves_per_eu", "gfx942", "gfx942/triton_knobs"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import parse_answer
@@ -23,6 +24,7 @@ from optimizer.tools.catalogue import (
     TOOLS,
     BlockArguments,
     KernelArguments,
+    ReadKernelArguments,
     SearchArguments,
     SubmitArguments,
     SubmitBlockArguments,
@@ -327,3 +329,14 @@ def test_a_kernel_that_the_interpreter_cannot_run_is_not_called_broken(said: str
         assert headline(check, result) == "Not checked: the interpreter cannot run it"
         # On a device the same words are a fault of the kernel.
         assert "Not checked" not in in_words(TOOLS["check"], result)
+
+
+@pytest.mark.parametrize("number", [12, "12", "#12", " #12 "])
+def test_a_kernel_is_named_by_its_number_with_or_without_its_mark(number: object) -> None:
+    assert ReadKernelArguments.model_validate({"number": number}).number == 12
+
+
+@pytest.mark.parametrize("number", ["", "#", "##12", "twelve", "#-1", None, [12]])
+def test_what_is_no_number_of_a_kernel_is_refused(number: object) -> None:
+    with pytest.raises(ValidationError):
+        ReadKernelArguments.model_validate({"number": number})
