@@ -329,7 +329,11 @@ def answers_report(file: Path, records: Path) -> str:
     for form, written in known["forms"].items():
         before = {key: len(played.answers[key]["answer_text"]) for key in written}
         now, then = sum(map(len, written.values())), sum(before.values())
-        lines.append(f"{form}: {now:,} of {then:,} characters, {now / then:.1%}")
+        spared = sum(_spared(text, played.prompts[key]) for key, text in written.items())
+        lines.append(
+            f"{form}: {now:,} of {then:,} characters, {now / then:.1%}; with the copied lines written out "
+            f"{now + spared:,}, {(now + spared) / then:.1%}"
+        )
         for key, text in written.items():
             lines.append(f"  {key}: {len(text):,} of {before[key]:,}, {_as_read(text, played.prompts[key])}")
     return "\n".join(lines)
@@ -344,7 +348,16 @@ def _as_read(text: str, prompt: Prompt) -> str:
     except AnswerError as error:
         return f"refused: {error}"
     length = len(answer.model_dump(mode="json")["source"])
-    return f"a kernel of {length:,} characters, {text.count('COPY FROM')} copies"
+    said = f"a kernel of {length:,} characters"
+    return f"{said}, {text.count('COPY FROM')} copies" if base else said
+
+
+def _spared(text: str, prompt: Prompt) -> int:
+    """Return how many characters an answer would have more without copies."""
+    copies: Any = importlib.import_module("optimizer.agents.copies")
+    anchors: Any = importlib.import_module("optimizer.agents.anchors")
+    base = prompt.edit_base
+    return len(copies.text_with_copies(text, anchors.without_anchors(base))) - len(text) if base else 0
 
 
 def changed_characters(before: str, after: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, pairwise
 
-from optimizer.agents.line_search import common_prefixes
+from optimizer.agents.line_search import common_prefixes, squeezed
 
 # A change may need a second place, such as an include or a helper. More places are more than one instruction.
 MOST_BLOCKS = 4
@@ -181,10 +181,10 @@ def place(text: str, source: str) -> Anchored:
     Anchors of an earlier plan are removed from the source first.
     """
     lines = without_anchors(source).split("\n")
-    known = [(number, squeezed) for number, line in enumerate(lines) if (squeezed := _squeezed(line))]
+    known = [(number, short) for number, line in enumerate(lines) if (short := squeezed(line))]
     spans, advice = [], []
     for marked in marked_blocks(text):
-        block, told = _without_advice(marked.block, {squeezed for _, squeezed in known})
+        block, told = _without_advice(marked.block, {short for _, short in known})
         spans.append(_span(block, marked.before, known))
         advice.append(told)
     if any(end > start for (_, end), (start, _) in pairwise(spans)):
@@ -223,20 +223,20 @@ def _without_advice(block: Sequence[str], known: set[str]) -> tuple[list[str], s
     own: list[str] = []
     advice: list[str] = []
     for line in block:
-        squeezed = _squeezed(line)
-        if _COMMENT.match(line) and squeezed not in known:
+        short = squeezed(line)
+        if _COMMENT.match(line) and short not in known:
             advice.append(re.sub(r"^advice: ?", "", _COMMENT.sub("", line).rstrip(), flags=re.IGNORECASE))
-        elif squeezed:
-            own.append(squeezed)
+        elif short:
+            own.append(short)
     return own, "\n".join(advice).strip()
 
 
 def _span(block: Sequence[str], before: Sequence[str], known: Sequence[tuple[int, str]]) -> tuple[int, int]:
     """Return the lines of the source that a block covers; an empty block is a place after the line before it."""
-    texts = [squeezed for _, squeezed in known]
+    texts = [short for _, short in known]
     starts = [at for at, length in enumerate([*common_prefixes(block, texts), 0]) if length == len(block)]
     if len(starts) > 1:
-        starts = _best_preceded(starts, [squeezed for line in before if (squeezed := _squeezed(line))], texts)
+        starts = _best_preceded(starts, [short for line in before if (short := squeezed(line))], texts)
     if not starts:
         raise AnchorError(
             f"The lines between the anchors are not in the source as they stand, for example "
@@ -263,8 +263,3 @@ def _first_foreign(block: Sequence[str], texts: Sequence[str]) -> str:
     """Return the first line that the source lacks; where it has all of them, the first one."""
     known = set(texts)
     return next((line for line in block if line not in known), block[0] if block else "")
-
-
-def _squeezed(line: str) -> str:
-    # Planners re-indent, which is harmless.
-    return " ".join(line.split())

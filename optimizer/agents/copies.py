@@ -1,6 +1,6 @@
 """Insert lines of the source that an answer names instead of repeating them.
 
-Agents specialise kernels: a loop gets a second form for another shape, most of whose lines stand in the source already.
+Agents specialise kernels: a loop gets a second form for another shape, many of whose lines stand in the source already.
 Of the lines that were new in the recorded kernels of a STARK run, more than a third did (docs/evidence/prompts.md). Two
 marks stand for such lines:
 
@@ -8,7 +8,7 @@ marks stand for such lines:
     <<<COPY TO>>> the last line
 
 Everything here is a function of hostile text. Its run time is linear in the lengths of source, answer and result, and
-the result is bounded.
+the result of a call is bounded.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from optimizer.agents.code_blocks import MAX_SOURCE_BYTES, AnswerError, Edit, Fault
+from optimizer.agents.line_search import MOST_PLACES, squeezed
 
 FROM, TO = "<<<COPY FROM>>>", "<<<COPY TO>>>"
-_MARK = re.compile(r"^(?P<indent>[ \t]*)(?:(?://|#)[ \t]*)?<{2,3} ?COPY (?P<end>FROM|TO) ?>{2,3}(?P<line>.*)$")
-# So many places of an ambiguous line are named.
-MOST_PLACES = 5
+# Possessive repetitions (`*+`): trying every division of a long line between them would take quadratic time.
+_SAID = r"(?<!<)<{2,}+\s*+COPY\s++(?P<end>FROM|TO)\s*+>{2,}+"
+_MARK = re.compile(
+    rf"^(?P<indent>[ \t]*+)(?:(?://++|#++|(?P<comment>/\*))[ \t]*+)?{_SAID}(?P<line>.*)$", re.IGNORECASE
+)
+_LIKE_A_MARK = re.compile(_SAID, re.IGNORECASE)
 
 
 def edits_with_copies(edits: Iterable[Edit], source: str) -> list[Edit]:
@@ -45,7 +49,7 @@ class _Source:
         self.lines = text.split("\n")
         self.places: dict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(self.lines):
-            self.places[_squeezed(line)].append(number)
+            self.places[squeezed(line)].append(number)
         self.copied = 0
 
     def copied_into(self, lines: Sequence[str]) -> list[str]:
@@ -54,10 +58,14 @@ class _Source:
         begun: re.Match[str] | None = None
         for line in lines:
             mark = _MARK.match(line)
-            if begun is None and mark and mark["end"] == "FROM":
+            if mark is None and _LIKE_A_MARK.search(line):
+                raise AnswerError(
+                    Fault.MALFORMED_EDIT, f"{FROM} and {TO} must stand first in their lines: “{line.strip()[:80]}”."
+                )
+            if begun is None and mark and mark["end"].upper() == "FROM":
                 begun = mark
-            elif begun is not None and mark and mark["end"] == "TO":
-                result += self._between(begun, mark["line"])
+            elif begun is not None and mark and mark["end"].upper() == "TO":
+                result += self._between(begun, _named(mark))
                 begun = None
             elif begun is not None or mark:
                 raise AnswerError(
@@ -70,14 +78,15 @@ class _Source:
         return result
 
     def _between(self, begun: re.Match[str], last: str) -> list[str]:
-        """Return the named lines, indented as the first mark is. Raises AnswerError."""
-        start = self._only_place(begun["line"])
-        ends = self.places.get(_squeezed(last), []) if last.strip() else []
+        """Return the named lines, moved to the indentation of the first mark. Raises AnswerError."""
+        start = self._only_place(_named(begun))
+        ends = self.places.get(squeezed(last), []) if last else []
         at = bisect_left(ends, start)
         if at == len(ends):
+            # Not SEARCH_MISSING: the edit itself fits the kernel.
             raise AnswerError(
-                Fault.SEARCH_MISSING,
-                f"{TO}: there is no line “{last.strip()[:80]}” in the source at or below the line that follows {FROM}.",
+                Fault.MALFORMED_EDIT,
+                f"{TO}: there is no line “{last[:80]}” in the source at or below the line that {FROM} names.",
             )
         found = self.lines[start : ends[at] + 1]
         self.copied += sum(map(len, found)) + len(found) * (1 + len(begun["indent"]))
@@ -86,15 +95,15 @@ class _Source:
             raise AnswerError(
                 Fault.TOO_LONG, f"The copied lines are longer than {MAX_SOURCE_BYTES // 1024} KiB together."
             )
-        own = found[0][: len(found[0]) - len(found[0].lstrip())]
-        return [begun["indent"] + line[len(own) :] if line and line.startswith(own) else line for line in found]
+        return [_moved(line, _indent(found[0]), begun["indent"]) for line in found]
 
     def _only_place(self, line: str) -> int:
         """Return the number of the only line with that text. Raises AnswerError."""
-        found = self.places.get(_squeezed(line), []) if line.strip() else []
-        shown = line.strip()[:80]
+        if self.lines == [""]:
+            raise AnswerError(Fault.NO_BASIS, f"{FROM}: there is no kernel to copy from. Write all lines.")
+        found, shown = self.places.get(squeezed(line), []) if line else [], line[:80]
         if not found:
-            raise AnswerError(Fault.SEARCH_MISSING, f"{FROM}: there is no line “{shown}” in the source.")
+            raise AnswerError(Fault.MALFORMED_EDIT, f"{FROM}: there is no line “{shown}” in the source.")
         if len(found) > 1:
             named = ", ".join(str(place + 1) for place in found[:MOST_PLACES])
             raise AnswerError(
@@ -105,5 +114,24 @@ class _Source:
         return found[0]
 
 
-def _squeezed(line: str) -> str:
-    return " ".join(line.split())
+def _named(mark: re.Match[str]) -> str:
+    """Return the text of the line that a mark names."""
+    line = mark["line"].strip()
+    return line.removesuffix("*/").rstrip() if mark["comment"] else line
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _moved(line: str, old: str, new: str) -> str:
+    """Return a line indented by as much more or less as the new indentation is than the old one.
+
+    Blank lines and directives of the preprocessor stay.
+    """
+    own = _indent(line)
+    if not line.strip() or line.startswith("#"):
+        return line
+    if line.startswith(old):
+        return new + line[len(old) :]
+    return new[: max(0, len(new) - len(old) + len(own))] + line.lstrip()

@@ -98,6 +98,10 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
         contents = anchored.contents_in(blocks[0].text)
         if contents is not None:
             return [text_with_copies(content, source) for content in contents], prose
+        # A complete file may name the lines around its blocks, too.
+        contents = anchored.contents_in(text_with_copies(blocks[0].text, source))
+        if contents is not None:
+            return contents, prose
     wanted = len(anchored.spans)
     if len(blocks) != wanted:
         fault = Fault.SEVERAL_BLOCKS if len(blocks) > wanted else Fault.NO_CODE

@@ -28,6 +28,11 @@ class Places:
             self.first = sorted([*self.first, *first])[:MOST_PLACES]
 
 
+def squeezed(line: str) -> str:
+    """Return a line without indentation and with single spaces: who quotes lines may indent them anew."""
+    return " ".join(line.split())
+
+
 def find_blocks(blocks: Sequence[Sequence[str]], lines: Sequence[str]) -> list[Places]:
     """Return where each block occurs in `lines`. Blocks must not be empty; occurrences may overlap.
 

@@ -6,7 +6,19 @@ import re
 
 # Words of problems' titles, descriptions and torch references, by the kind of work that they indicate.
 KINDS = {
-    "matmul": ("matmul", "gemm", "mm", "bmm", "addmm", "linear", "matrix product", "einsum"),
+    "matmul": (
+        "matmul",
+        "gemm",
+        "mm",
+        "bmm",
+        "addmm",
+        "linear",
+        "matrix product",
+        "einsum",
+        "experts",
+        "mixture-of-experts",
+        "moe",
+    ),
     "attention": ("attention", "scaled_dot_product_attention", "sdpa", "kv cache", "flash"),
     "softmax": ("softmax", "log_softmax", "logsumexp"),
     "normalisation": (
@@ -21,8 +33,37 @@ KINDS = {
     "reduction": ("reduction", "sum", "mean", "argmax", "argmin", "cumsum", "scan", "norm", "cross_entropy"),
     "elementwise": ("elementwise", "gelu", "silu", "relu", "swiglu", "activation", "dropout"),
     "convolution": ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose2d"),
-    "ragged": ("grouped", "experts", "moe", "ragged", "paged", "sparse", "embedding", "gather", "scatter"),
-    "quantised": ("fp8", "float8", "e4m3", "int8", "int4", "w4a16", "quantised", "quantized", "dequantised"),
+    "ragged": (
+        "grouped",
+        "experts",
+        "moe",
+        "ragged",
+        "varlen",
+        "paged",
+        "sparse",
+        "embedding",
+        "gather",
+        "scatter",
+    ),
+    "quantised": (
+        "fp8",
+        "float8",
+        "e4m3",
+        "mxfp8",
+        "fp4",
+        "mxfp4",
+        "nvfp4",
+        "int8",
+        "w8a8",
+        "int4",
+        "4-bit",
+        "w4a16",
+        "awq",
+        "gptq",
+        "quantised",
+        "quantized",
+        "dequantised",
+    ),
 }
 
 

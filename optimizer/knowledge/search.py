@@ -28,7 +28,7 @@ MAX_RESULTS = 20
 BOTTLENECK_POINTS, KIND_POINTS, LANGUAGE_POINTS = 1.0, 1.0, 1.0
 # Kinds of work whose pages help no other kind: unpacking 4-bit weights is of no use to a product in bfloat16, even
 # though both are products. The first kind that a page lists is what it is about.
-SPECIAL_KINDS = frozenset({"attention", "convolution", "quantised", "ragged"})
+SPECIAL_KINDS = frozenset({"attention", "quantised", "ragged"})
 _WORD = re.compile(r"[a-z0-9_]+")
 
 
@@ -77,7 +77,7 @@ def pages_for(task: Task) -> list[Page]:
 
     def concerns(one: Page) -> bool:
         """Return whether the page is about the task's kind of work; its limits decide where no kind is known."""
-        if not kinds or not one.kinds:
+        if not kinds:
             return not task.bottlenecks or bool(task.bottlenecks & set(one.bottlenecks))
         special = one.kinds[0] in SPECIAL_KINDS and one.kinds[0] not in kinds
         return bool(kinds & set(one.kinds)) and not special

@@ -96,6 +96,17 @@ class SubmitArguments(KernelArguments):
 class SubmitBlockArguments(SubmitArguments, BlockArguments):
     """Hold the answer of a role that writes marked blocks."""
 
+    report: str = Field(
+        "",
+        max_length=20_000,
+        description="What you did and where it differs from the instruction, in at most forty words.",
+    )
+    rubric: str = Field(
+        "",
+        max_length=400,
+        description="followed, partly or no; if not followed, what is missing, in a few words.",
+    )
+
 
 def _without_hash(number: object) -> object:
     """Return a kernel's number as prompts show it, #12, without the mark."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.agents.anchors import read_anchored
 from optimizer.agents.answer_base import Basis
-from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
+from optimizer.agents.code_blocks import MAX_SOURCE_BYTES, AnswerError, Fault, apply_edits, split_edits
 from optimizer.agents.copies import edits_with_copies, text_with_copies
 from optimizer.agents.kernel_answers import BlockAnswer
 from optimizer.text.markdown import fenced
@@ -37,7 +37,7 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
         return _with_blocks(arguments, last, basis)
     if arguments.source.strip():
         known = last or basis
-        return Draft(_ended(text_with_copies(arguments.source, known.text if known else "")), named)
+        return Draft(_ended(text_with_copies(_lines(arguments.source), known.text if known else "")), named)
     if arguments.edits.strip():
         return _edited(arguments.edits, last, basis)
     if last is None:
@@ -109,12 +109,23 @@ def _edited(edits: str, last: Draft | None, basis: Basis | None) -> Draft:
     below = last or (Draft(basis.text, Language(basis.language)) if basis else None)
     if below is None:
         raise AnswerError(Fault.NO_BASIS, "There is no kernel to edit here. Give the complete file as `source`.")
-    found, _ = split_edits(edits.replace("\r\n", "\n"))
+    found, _ = split_edits(_lines(edits))
     if not found:
         raise AnswerError(Fault.MALFORMED_EDIT, "`edits` has no SEARCH/REPLACE block.")
     return Draft(_ended(apply_edits(below.text, edits_with_copies(found, below.text))), below.language)
 
 
 def _ended(text: str) -> str:
-    """Return the text with one newline at its end, so that a kernel is the same however it was sent."""
-    return text.replace("\r\n", "\n").rstrip() + "\n"
+    """Return the text with one newline at its end, so that a kernel is the same however it was sent.
+
+    Raises AnswerError for a text that is longer than a kernel may be: a few words of an edit can copy much of it, in
+    call after call.
+    """
+    ended = _lines(text).rstrip() + "\n"
+    if len(ended.encode()) > MAX_SOURCE_BYTES:
+        raise AnswerError(Fault.TOO_LONG, f"The kernel is longer than {MAX_SOURCE_BYTES // 1024} KiB.")
+    return ended
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n")

@@ -258,6 +258,11 @@ def test_pages_about_a_special_kind_of_work_are_for_that_kind_alone() -> None:
     assert product[0] == "sm_90/triton_descriptors" and "gpu/persistent" in product
     assert "sm_80/int4_weights" in names("W4A16 matrix product")
     assert names("Causal attention, forward (bf16)")[0] == "gpu/flash_attention"
+    for title in ("GQA decode attention with KV cache", "varlen flash attention"):
+        assert "gpu/paged_attention" in names(title)
+    for title in ("4-bit weight matmul (AWQ)", "MXFP4 matrix product", "NVFP4 GEMM"):
+        assert "sm_80/int4_weights" in names(title)
+    assert {"sm_90/wgmma", "gpu/grouped_gemm"} <= set(names("Mixture-of-experts MLP"))
 
 
 @pytest.mark.parametrize("query", ["", "\0", "((((", "x" * 5_000_000, "zzzzqqq"])

@@ -38,7 +38,8 @@ def test_modules_that_a_failed_pass_prints_are_left_out_and_its_errors_stay() ->
         "kernel.py:56:0: error: Failures have been detected while processing an MLIR pass pipeline",
         "kernel.py:56:0: note: Pipeline failed while executing [`ConvertTritonGPUToLLVM`]",
     ]
-    assert "tt.func" not in essence(without_modules(FAILED_PASS))
+    assert "#blocked" in essence(FAILED_PASS)
+    assert "#blocked" not in essence(without_modules(FAILED_PASS))
 
 
 def test_a_module_that_was_cut_is_left_out_to_its_end() -> None:
@@ -47,6 +48,15 @@ def test_a_module_that_was_cut_is_left_out_to_its_end() -> None:
         "LLVM ERROR: Failed to find a valid layout",
         "[5 lines of MLIR left out]",
     ]
+
+
+def test_a_log_that_was_cut_inside_a_module_goes_on_inside_it_and_errors_are_never_left_out() -> None:
+    cut = FAILED_PASS.replace("    tt.return\n", "[… 16190 bytes left out …]\n    ttg.local_dealloc %54\n")
+    assert without_modules(cut).count("\n") == 4
+    indented = FAILED_PASS.replace("#-}\n", "#-}\n  kernel.py:56:0: error: more\n").replace("\n", "\r\n")
+    assert "error: more" in without_modules(indented) and "tt.func" not in without_modules(indented)
+    generic = FAILED_PASS.replace("module attributes {", '"builtin.module"() ({').replace("#blocked = #t", "t")
+    assert "tt.func" not in without_modules(generic)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,9 @@ _COMPILER_WORDS = (
     "PassManager::run failed",  # Triton, in a RuntimeError
 )  # fmt: skip
 # How MLIR prints a module beside an error: names of layouts, the module, and the passes that it was going through.
-_MLIR_BEGIN = re.compile(r"#\w+ = \S|module\b.*\{$|\{-#$")
-_MLIR_INSIDE = re.compile(r"\s|#|\}|\^|module\b.*\{$|\{-#$|$")
+# A log may have been cut inside it.
+_MLIR_BEGIN = re.compile(r"#\w+ = \S|module\b.*\{$|\"builtin\.module\"|\{-#$")
+_MLIR_INSIDE = re.compile(rf"\s|#|\}}|\^|$|\[… .* left out …\]$|{_MLIR_BEGIN.pattern}")
 _MEMORY_WORDS = ("virtual memory exhausted", "out of memory allocating", "Cannot allocate memory", "std::bad_alloc")
 
 
@@ -124,15 +125,15 @@ def without_modules(text: str) -> str:
     """
     kept: list[str] = []
     left_out = 0
-    for line in text.split("\n"):
-        if (_MLIR_INSIDE if left_out else _MLIR_BEGIN).match(line):
+    for line in [*text.split("\n"), None]:
+        pattern = _MLIR_INSIDE if left_out else _MLIR_BEGIN
+        if line is not None and pattern.match(line.rstrip("\r")) and "error:" not in line:
             left_out += 1
             continue
-        if left_out:
-            kept.append(f"[{left_out} lines of MLIR left out]")
+        kept += [f"[{left_out} lines of MLIR left out]"] if left_out else []
         left_out = 0
-        kept.append(line)
-    return "\n".join([*kept, *([f"[{left_out} lines of MLIR left out]"] if left_out else [])])
+        kept += [line] if line is not None else []
+    return "\n".join(kept)
 
 
 def essence(text: str) -> str:
