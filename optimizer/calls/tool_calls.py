@@ -127,7 +127,10 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     said = storable_text(results.in_words(tool, result, base, _predicted(run, call, tool, result)))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
     text = f"{EDITED_ORIGINAL}\n{text}" if call.summary.get(ORIGINAL) else text
-    summary = call.summary | {"headline": results.headline(tool, result, base), "status": result.status.value}
+    summary = call.summary | {
+        "headline": results.headline(tool, result, base),
+        "status": results.status(tool, result),
+    }
     spent_s = device_s(result) if state == ToolState.DONE and tool.effort != Effort.BUILD else 0.0
     call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
     # A check by Triton's interpreter counts against the question's limit; the target's device is not used by it.

@@ -9,6 +9,7 @@ A page begins with front matter, lines `name: value` up to a line `---`:
     kinds        kinds of work for which it matters, comma-separated, from `optimizer.knowledge.kinds.KINDS`; the page
                  is about the first
     requires     instruction sets that the snippet needs, comma-separated, named as in /proc/cpuinfo: `avx512f`
+    interpreted  `no` where Triton's interpreter cannot execute the snippet, so that only a GPU can
     emits        a regular expression that the snippet's machine code contains; once per instruction
     source       a document with its section and address; once per document
 
@@ -45,7 +46,8 @@ class Page:
     """Hold one page. `name` is `<folder>/<file>`; `snippet` is the shown part of the snippet's source, in `language`.
 
     `path` is the file of the whole snippet with its check, None where there is no snippet. `emits` are patterns of the
-    machine code, `requires` the instruction sets of a CPU without which the snippet cannot be executed.
+    machine code, `requires` the instruction sets of a CPU without which the snippet cannot be executed. `interpreted`
+    says whether Triton's interpreter can execute a snippet in Triton.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Page:
     language: Language | None = None
     path: Path | None = None
     requires: tuple[str, ...] = ()
+    interpreted: bool = True
 
     def holds_for(self, target: str) -> bool:
         """Return whether the page applies to that target key; every page applies to an empty one."""
@@ -114,6 +117,7 @@ def read_page(path: Path) -> Page:
         language=_SNIPPETS[snippet.suffix] if snippet else None,
         path=snippet,
         requires=_listed(fields["requires"]),
+        interpreted="no" not in fields["interpreted"],
     )
 
 

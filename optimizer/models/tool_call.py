@@ -89,10 +89,21 @@ class ToolCall(models.Model):
     @property
     def tone(self) -> str:
         """Return the colour token of the state, and of what the tool found where it judged a kernel."""
+        return self._found.tone if self._found else ToolState(self.state).tone
+
+    @property
+    def label(self) -> str:
+        """Return the state in words, or what is wrong with the kernel where the tool found it wrong."""
+        found = self._found
+        return ToolState(self.state).label if found in (None, EvaluationStatus.CORRECT) else found.label
+
+    @property
+    def _found(self) -> EvaluationStatus | None:
+        """Return the status of the kernel that the tool judged, None where it judged none."""
         found = str(self.summary.get("status", ""))
-        if self.state == ToolState.DONE and found in EvaluationStatus.values:
-            return EvaluationStatus(found).tone
-        return ToolState(self.state).tone
+        if self.state != ToolState.DONE or found not in EvaluationStatus.values:
+            return None
+        return EvaluationStatus(found)
 
     def mark_started(self, fence: int) -> bool:
         """Mark the call as running for the worker with this fencing token. Return False when the token is outdated."""

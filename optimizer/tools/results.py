@@ -57,6 +57,11 @@ def headline(tool: Tool, result: JobResult, base: str = BASE) -> str:
     return f"Correct on {len(result.cases)} case{'' if len(result.cases) == 1 else 's'}"
 
 
+def status(tool: Tool, result: JobResult) -> str:
+    """Return the value of the status that the tool found for the kernel, empty where it could not check it."""
+    return "" if _beyond_the_interpreter(tool, result) else result.status.value
+
+
 def _beyond_the_interpreter(tool: Tool, result: JobResult) -> str:
     """Return the line that says why Triton's interpreter cannot run the kernel, empty if it can."""
     if not tool.interpreted or result.status == Status.CORRECT:

@@ -20,6 +20,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
+from triton.runtime.jit import JITFunction
 
 from . import pretended_device, triton_device_functions
 from .names import PRETENDED_DEVICE
@@ -42,6 +43,7 @@ def mend() -> None:
     InterpreterBuilder.is_mended = True
     interpreter._implicit_cvt = _with_floats(interpreter._implicit_cvt)
     Autotuner._bench = _bench
+    JITFunction.run = _not_interpreted
     device = json.loads(os.environ.get(PRETENDED_DEVICE, "null"))
     if device is None:
         pretended_device.name_cpu(len(os.sched_getaffinity(0)))
@@ -77,6 +79,12 @@ def _bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> float:
     tuner.fn.run(*args, **named)
     tuner.post_hook(told, exception=None)
     return 0.0
+
+
+def _not_interpreted(kernel: Any, *_: Any, **__: Any) -> None:
+    """Refuse to launch a kernel that is none of the interpreter's, as one in Gluon: it needs a device."""
+    named = f"{kernel.fn.__name__}, which is not in Triton's own language,"
+    raise NotImplementedError(f"{named} is not computed by Triton's interpreter on a CPU")
 
 
 def _on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,6 +34,7 @@ from optimizer.models import (
     RunState,
     Target,
     ToolCall,
+    ToolState,
     User,
 )
 from optimizer.queries.budgets import Budget
@@ -454,6 +455,22 @@ def test_a_transcript_shows_the_kernel_once_and_not_among_the_arguments() -> Non
     ToolCall.objects.create(turn=turn, run=call.run, number=1, name="submit", arguments=arguments)
     (shown,) = transcript_of(call).turns[0].tools
     assert shown.arguments == [("title", "Faster")]
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "label", "tone"),
+    [
+        (ToolState.DONE, "build_failed", "Build failed", "bad"),
+        (ToolState.DONE, "correct", "Done", "good"),
+        (ToolState.DONE, "", "Done", "muted"),
+        (ToolState.FAILED, "infra_error", "Failed", "bad"),
+    ],
+)
+def test_a_tool_that_found_a_kernel_wrong_is_labelled_with_what_is_wrong(
+    state: ToolState, status: str, label: str, tone: str
+) -> None:
+    row = ToolCall(name="build", state=state, summary={"status": status})
+    assert (row.label, row.tone) == (label, tone)
 
 
 def test_a_coder_is_told_where_its_edits_were_applied_to_the_source_and_not_to_its_last_kernel() -> None:

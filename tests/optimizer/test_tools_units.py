@@ -32,7 +32,7 @@ from optimizer.tools.catalogue import (
     tools_for,
 )
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
-from optimizer.tools.results import headline, in_words
+from optimizer.tools.results import headline, in_words, status
 from optimizer.tools.sources import Draft, answer_text, draft_of
 from optimizer.tools.text_protocol import instruction, parse_calls, words_before
 from runners.emulation import library as emulation
@@ -327,6 +327,7 @@ def test_a_kernel_that_the_interpreter_cannot_run_is_not_called_broken(said: str
         told = in_words(check, result)
         assert told.startswith("Not checked") and said in told and "does not build" not in told.lower()
         assert headline(check, result) == "Not checked: the interpreter cannot run it"
+        assert status(check, result) == ""
         # On a device the same words are a fault of the kernel.
         assert "Not checked" not in in_words(TOOLS["check"], result)
 

@@ -268,3 +268,10 @@ def test_what_the_interpreter_does_not_know_of_a_device_is_named() -> None:
     assert "smid" in text
     (reason,) = interpreted(text).reasons
     assert "tl.extra.cuda.smid is not computed by Triton's interpreter on a CPU" in reason
+
+
+def test_a_kernel_in_gluon_is_named_as_one_that_the_interpreter_does_not_know() -> None:
+    text = TRITON_SEED.read_text().replace("@triton.jit", "@gluon.jit")
+    text = text.replace("import triton\n", "import triton\nfrom triton.experimental import gluon\n", 1)
+    (reason,) = interpreted(text).reasons
+    assert "is not computed by Triton's interpreter on a CPU" in reason and "drivers" not in reason
