@@ -62,6 +62,19 @@ def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synce
     )
 
 
+def do_reclaim(spool: Spool, target: Target) -> int:
+    """Queue again the jobs that were exported to this directory and are no longer there; return how many.
+
+    For a directory that was lost: without this, its jobs wait until their leases of a week expire. No attempt is used
+    up. Should a result of one of them come back all the same, it is refused, because the job has another holder. Do
+    not call it while the directory is on its way to a device, or the jobs are measured twice. Raises SpoolError.
+    """
+    _import_results(spool)
+    exported = _out(target).filter(worker=_worker(spool), cancel_requested=False)
+    lost = [job for job in exported if not spool.holds(Slip(job.pk, job.fence))]
+    return sum(queue.unclaim(job.pk, job.fence, f"lost with {spool.root}") for job in lost)
+
+
 def _import_results(spool: Spool) -> list[Receipt]:
     receipts = []
     for slip, result in spool.results():

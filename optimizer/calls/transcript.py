@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.text import Truncator
+
 from optimizer.calls.conversation import spent_by, toolbox_of, turns_of
 from optimizer.models import CallState, CallTurn, LlmCall, ToolCall, ToolState
 from optimizer.tools.text_protocol import words_before
 
 # Arguments that hold the kernel, which is shown complete.
 KERNEL_ARGUMENTS = frozenset({"source", "blocks", "edits"})
+HEADLINE_CHARS = 100
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,10 @@ class ToolLine:
 
     @property
     def headline(self) -> str:
-        """Return the outcome in a few words."""
-        return str(self.row.summary.get("headline", ""))
+        """Return the outcome in a few words, or what was asked for where the outcome is a text to read."""
+        asked = dict(self.arguments)
+        about = asked.get("query") or asked.get("number", "")
+        return str(self.row.summary.get("headline", "")) or Truncator(about).chars(HEADLINE_CHARS)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,11 @@ class CaseRow:
         """Return the distance to the roofline in words, empty where it is not known."""
         return roofline_text(self.case.roofline_share)
 
+    @property
+    def roofline_percent(self) -> str:
+        """Return the share of the roofline as in `62 %`, empty where it is not known."""
+        return roofline_percent(self.case.roofline_share)
+
 
 def case_rows(result: JobResult | None) -> list[CaseRow]:
     """Return the result's cases with what their figures mean: failed ones first, then timed ones, then checked ones."""
@@ -96,12 +101,15 @@ def has_call_time(result: JobResult | None) -> bool:
 
 def roofline_text(share: float | None) -> str:
     """Return a share of the roofline in words: `62 % of the measured ceiling`."""
+    percent = roofline_percent(share)
+    return f"{percent} of the measured ceiling" if percent else ""
+
+
+def roofline_percent(share: float | None) -> str:
+    """Return a share of the roofline: `62 %`, or `0.4 %` below one."""
     if not share or share <= 0:
         return ""
-    percent = 100 * share
-    return (
-        f"{percent:.0f} % of the measured ceiling" if percent >= 1 else f"{percent:.1g} % of the measured ceiling"
-    )
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
 
 
 def noise_text(floor: NoiseFloor | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import re
+import textwrap
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ from runners.job import Language, Source
 
 # The run ends after this many consecutive attempts without a usable answer.
 MAX_FAILED_CALLS = 5
+# Characters of a kernel's title.
+MAX_TITLE = 200
 
 OPENING_ROLES = ("plan", "debug", "solo")
 
@@ -226,8 +229,12 @@ def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None
 
 
 def first_sentence(text: str) -> str:
-    """Return what a text says up to its first full stop, question mark or exclamation mark before a space."""
-    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0].removesuffix(".")
+    """Return what a text says up to its first full stop, question mark or exclamation mark before a space.
+
+    A longer one is cut between two words, with an ellipsis.
+    """
+    sentence = re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0].removesuffix(".")
+    return textwrap.shorten(sentence, MAX_TITLE, placeholder="…")
 
 
 def is_attempt(key: str) -> bool:

@@ -457,6 +457,16 @@ def test_a_transcript_shows_the_kernel_once_and_not_among_the_arguments() -> Non
     assert shown.arguments == [("title", "Faster")]
 
 
+def test_a_search_is_headed_by_what_was_looked_for() -> None:
+    call = LlmCall.objects.create(run=tool_run(), key="a1.code", role="code")
+    turn = CallTurn.objects.create(call=call, number=1, native=True)
+    ToolCall.objects.create(
+        turn=turn, run=call.run, number=1, name="search_knowledge", arguments={"limit": 2, "query": "w" * 200}
+    )
+    (shown,) = transcript_of(call).turns[0].tools
+    assert shown.headline == "w" * 99 + "…"
+
+
 @pytest.mark.parametrize(
     ("state", "status", "label", "tone"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,32 @@ def test_what_says_the_order_of_exported_jobs_is_gone_with_them(run: Run, spool:
     do_sync_spool(spool, cpu)
     left = {slip.split(".")[0] for slip in (path.name for path in (spool.root / "jobs").glob("*.turn"))}
     assert left == {str(pk) for pk in Job.objects.filter(state=JobState.RUNNING).values_list("pk", flat=True)}
+
+
+def test_jobs_of_a_lost_directory_are_queued_again_and_their_late_results_refused(
+    run: Run, spool: Spool, cpu: Target
+) -> None:
+    do_sync_spool(spool, cpu)
+    (kept, *lost) = sorted((spool.root / "jobs").glob("*.json"))
+    assert lost
+    elsewhere = Spool(shutil.copytree(spool.root, spool.root.with_name("copy")))
+    for path in lost:
+        path.unlink()
+    told = io.StringIO()
+    call_command("spool", "reclaim", str(spool.root), "--target", cpu.key, stdout=told)
+    assert told.getvalue() == f"{len(lost)} lost jobs queued again\n"
+    waiting = Job.objects.filter(state=JobState.QUEUED)
+    assert waiting.count() == len(lost) and set(waiting.values_list("attempts", flat=True)) == {0}
+    assert not waiting.filter(pk=kept.name.split(".")[0]).exists()
+    # The copy comes back after the jobs went out a second time.
+    waiting.update(lease_until=None)
+    assert do_sync_spool(spool, cpu).exported == len(lost)
+    work(elsewhere)
+    for path in (elsewhere.root / "results").iterdir():
+        shutil.copy(path, spool.root / "results")
+    again = do_sync_spool(spool, cpu)
+    assert (again.imported, again.refused) == (1, len(lost))
+    assert Job.objects.filter(state=JobState.RUNNING).count() == len(lost)
 
 
 def test_the_same_result_twice_counts_once(run: Run, spool: Spool, cpu: Target) -> None:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from optimizer.actions.spool import AT_ONCE, Synced, do_sync_spool
+from optimizer.actions.spool import AT_ONCE, Synced, do_reclaim, do_sync_spool
 from optimizer.actions.target import do_sync_targets
 from optimizer.management.words import named
 from optimizer.models import Target
@@ -21,11 +21,14 @@ from runners.dispatch.spool import Spool, SpoolError
 class Command(BaseCommand):
     """Exchange jobs and results. `export` and `import` exist for people who carry the directory by hand."""
 
-    help = "Export waiting jobs of dispatcher `spool` to a directory and import finished results."
+    help = (
+        "Export waiting jobs of dispatcher `spool` to a directory and import finished results. `reclaim` queues again "
+        "the jobs that were exported to a directory whose contents were lost."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare sync|export|import DIR --target T [--watch SECONDS]."""
-        parser.add_argument("action", choices=["sync", "export", "import"])
+        """Declare sync|export|import|reclaim DIR --target T [--watch SECONDS]."""
+        parser.add_argument("action", choices=["sync", "export", "import", "reclaim"])
         parser.add_argument("directory", type=Path)
         parser.add_argument("--target", required=True)
         parser.add_argument("--at-once", type=int, default=AT_ONCE, help="maximum number of exported jobs")
@@ -35,6 +38,8 @@ class Command(BaseCommand):
         """Exchange once, or repeatedly until interrupted."""
         do_sync_targets()
         target = named(Target.objects.filter(key=options["target"]), "target", options["target"])
+        if options["action"] == "reclaim":
+            return self._reclaim(options["directory"], target)
         at_once = 0 if options["action"] == "import" else options["at_once"]
         while options["watch"]:
             self._try_to_exchange(options["directory"], target, at_once)
@@ -43,6 +48,13 @@ class Command(BaseCommand):
             self._exchange(options["directory"], target, at_once)
         except SpoolError as error:
             raise CommandError(str(error)) from error
+
+    def _reclaim(self, directory: Path, target: Target) -> None:
+        try:
+            reclaimed = do_reclaim(Spool(directory), target)
+        except SpoolError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{reclaimed} lost jobs queued again")
 
     def _try_to_exchange(self, directory: Path, target: Target, at_once: int) -> None:
         """Exchange, and print an error such as a full disk or a database restart instead of ending the watch."""
