@@ -146,16 +146,23 @@ def was_finished_by(job_id: int, fence: int) -> bool:
 
 
 def release(job_id: int, fence: int, error: str) -> bool:
-    """Return a claimed job to the queue after an infrastructure error; it can be claimed again after a pause."""
+    """Return a claimed job to the queue after an infrastructure error; it can be claimed again after a pause.
+
+    Returns False for a job that was asked to stop: nobody would take it from the queue.
+    """
     # The pause keeps a job that fails at once from circling between workers.
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
-    return held(job_id, fence).filter(attempts__lt=MAX_ATTEMPTS).update(**changes) == 1
+    left = held(job_id, fence).filter(attempts__lt=MAX_ATTEMPTS, cancel_requested=False)
+    return left.update(**changes) == 1
 
 
 def unclaim(job_id: int, fence: int, error: str) -> bool:
-    """Return a claimed job that nobody has begun to the queue, without using up an attempt."""
+    """Return a claimed job that nobody has worked on, or can work on, to the queue without using up an attempt.
+
+    Returns False for a job that was asked to stop, as `release` does.
+    """
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
-    return held(job_id, fence).update(attempts=F("attempts") - 1, **changes) == 1
+    return held(job_id, fence).filter(cancel_requested=False).update(attempts=F("attempts") - 1, **changes) == 1
 
 
 def refuse(job_id: int, fence: int, error: str) -> bool:

@@ -195,10 +195,10 @@ def do_cancel_timing(evaluation: Evaluation) -> None:
 
 def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
     reason = "; ".join(result.reasons) or "the harness failed"
-    # A cancelled job ends here; the release below then finds nothing that it still holds.
-    do_let_go(job_id, fence)
     if queue.release(job_id, fence, reason):
         return Receipt.RECORDED
+    # A cancelled job ends here, whenever it was cancelled.
+    do_let_go(job_id, fence)
     return Receipt.RECORDED if do_fail_job(job_id, fence, reason, reported=True) else Receipt.REFUSED
 
 

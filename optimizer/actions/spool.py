@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import logging
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from runners.signing.keyring import Role
 # The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
 LEASE = dt.timedelta(days=7)
 AT_ONCE = 64
+# What the name of a directory as a holder of jobs begins with, and how many characters of its path follow.
+WORKER, MOST_PATH = "spool:", 94
 # What a value raises that no column takes. A database that is away raises something else, and is asked again.
 UNRECORDABLE = (ArithmeticError, DataError, IntegrityError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -65,14 +68,31 @@ def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synce
 def do_reclaim(spool: Spool, target: Target) -> int:
     """Queue again the jobs that were exported to this directory and are no longer there; return how many.
 
-    For a directory that was lost: without this, its jobs wait until their leases of a week expire. No attempt is used
-    up. Should a result of one of them come back all the same, it is refused, because the job has another holder. Do
-    not call it while the directory is on its way to a device, or the jobs are measured twice. Raises SpoolError.
+    For a directory whose contents were lost: without this, its jobs wait until their leases of a week expire. No
+    attempt is used up. Should a result of one of them come back all the same, it is refused, because the job has
+    another holder. Call it neither beside an export nor while the directory is on its way to a device, or the jobs
+    are measured twice.
     """
-    _import_results(spool)
-    exported = _out(target).filter(worker=_worker(spool), cancel_requested=False)
-    lost = [job for job in exported if not spool.holds(Slip(job.pk, job.fence))]
-    return sum(queue.unclaim(job.pk, job.fence, f"lost with {spool.root}") for job in lost)
+    # What an export has claimed and not written yet has a short lease.
+    exported = _out(target).filter(worker=_worker(spool), lease_until__gt=timezone.now() + queue.LEASE)
+    slips = [Slip(job.pk, job.fence) for job in exported.filter(cancel_requested=False)]
+    # A file that a worker moves from one folder to another may be missed once.
+    lost = [slip for slip in slips if not spool.holds(slip) and not spool.holds(slip)]
+    return sum(_take_back(slip, f"lost with {spool.root}") for slip in lost)
+
+
+def directories_out(target: Target) -> list[str]:
+    """Return the directories in which jobs of the target are out, as `do_sync_spool` named them."""
+    names = _out(target).order_by("worker").values_list("worker", flat=True).distinct()
+    return [name.removeprefix(WORKER) for name in names]
+
+
+def _take_back(slip: Slip, why: str) -> bool:
+    """Queue a job again. One that was cancelled meanwhile ends."""
+    if queue.unclaim(slip.job_id, slip.fence, why):
+        return True
+    do_let_go(slip.job_id, slip.fence)
+    return False
 
 
 def _import_results(spool: Spool) -> list[Receipt]:
@@ -146,7 +166,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
         try:
             spool.offer(Slip(claimed.job_id, claimed.fence), spec, _turn(claimed.job_id))
         except Exception as error:
-            queue.unclaim(claimed.job_id, claimed.fence, str(error))
+            _take_back(Slip(claimed.job_id, claimed.fence), str(error))
             raise
         queue.beat(claimed.job_id, claimed.fence, LEASE)
         do_start_job(claimed.job_id, claimed.fence)
@@ -196,7 +216,11 @@ def _queue(target: Target) -> str:
 
 
 def _worker(spool: Spool) -> str:
-    return f"spool:{spool.root}"[:100]
+    """Return the name of the directory as a holder of jobs, the same however its path is written."""
+    path = str(spool.root.resolve())
+    if len(path) > MOST_PATH:
+        path = f"{hashlib.sha256(path.encode()).hexdigest()[:12]}…{path[13 - MOST_PATH :]}"
+    return f"{WORKER}{path}"
 
 
 def _job_name(slip: Slip) -> str:

@@ -22,6 +22,7 @@ from optimizer.agents.code_blocks import (
     split_edits,
 )
 from optimizer.agents.copies import edits_with_copies, text_with_copies
+from optimizer.text.shortening import shortened
 from runners.job import Language
 
 MAX_REPORT_CHARACTERS = 20_000
@@ -166,4 +167,4 @@ def told_around(prose: str) -> dict[str, str]:
         else:
             report.append(text)
     told = "\n".join(part.strip() for part in report if part.strip())
-    return {"title": said["TITLE"][:200], "report": told, "rubric_followed": said["RUBRIC"][:400]}
+    return {"title": shortened(said["TITLE"]), "report": told, "rubric_followed": said["RUBRIC"][:400]}

@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints
 from optimizer.agents.anchors import AnchorError, marked_blocks, place
 from optimizer.agents.answer_base import Basis, JsonAnswer, TextAnswer, register
 from optimizer.agents.code_blocks import AnswerError, Fault, only_block
+from optimizer.text.shortening import shortened
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=6000)]
@@ -123,7 +124,7 @@ class PlanAnswer(TextAnswer):
         low, high = _gain(labelled.get("GAIN", ""))
         title = labelled.get("TITLE") or instruction.splitlines()[0]
         return cls(
-            title=title[:200], instruction=instruction[:20_000], anchored=anchored,
+            title=shortened(title), instruction=instruction[:20_000], anchored=anchored,
             predicted_min=low, predicted_max=high,
         )  # fmt: skip
 

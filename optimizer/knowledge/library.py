@@ -117,8 +117,14 @@ def read_page(path: Path) -> Page:
         language=_SNIPPETS[snippet.suffix] if snippet else None,
         path=snippet,
         requires=_listed(fields["requires"]),
-        interpreted="no" not in fields["interpreted"],
+        interpreted=_is_interpreted(path, fields["interpreted"]),
     )
+
+
+def _is_interpreted(path: Path, values: list[str]) -> bool:
+    if values not in ([], ["no"]):
+        raise ValueError(f"{path}: interpreted is {', '.join(values)}, where `no` is the only value")
+    return not values
 
 
 def _listed(values: list[str]) -> tuple[str, ...]:

@@ -101,6 +101,9 @@ class ToolCall(models.Model):
     def _found(self) -> EvaluationStatus | None:
         """Return the status of the kernel that the tool judged, None where it judged none."""
         found = str(self.summary.get("status", ""))
+        # Rows of before November 2026 have a status where the interpreter could not run the kernel too.
+        if str(self.summary.get("headline", "")).startswith("Not checked"):
+            return None
         if self.state != ToolState.DONE or found not in EvaluationStatus.values:
             return None
         return EvaluationStatus(found)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import re
-import textwrap
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,12 +35,11 @@ from optimizer.search.machinery.seeds import REFERENCE_KEY, reference_seed, star
 from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.search.machinery.winners import tuned_winners
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
+from optimizer.text.shortening import shortened
 from runners.job import Language, Source
 
 # The run ends after this many consecutive attempts without a usable answer.
 MAX_FAILED_CALLS = 5
-# Characters of a kernel's title.
-MAX_TITLE = 200
 
 OPENING_ROLES = ("plan", "debug", "solo")
 
@@ -231,10 +229,10 @@ def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None
 def first_sentence(text: str) -> str:
     """Return what a text says up to its first full stop, question mark or exclamation mark before a space.
 
-    A longer one is cut between two words, with an ellipsis.
+    A long one is shortened.
     """
     sentence = re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0].removesuffix(".")
-    return textwrap.shorten(sentence, MAX_TITLE, placeholder="…")
+    return shortened(sentence)
 
 
 def is_attempt(key: str) -> bool:

@@ -40,6 +40,7 @@ from optimizer.search.machinery.seeds import seeds_finished
 from optimizer.search.machinery.stagnation import FLAT_ROUNDS, is_stagnant
 from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.search.machinery.winners import without_lost_trials
+from optimizer.text.shortening import shortened
 from runners.job import Language, Source
 
 AVENUES = 10
@@ -354,7 +355,7 @@ def experiments_in(answer: Mapping[str, Any]) -> list[Experiment]:
         low, high = sorted(item["performance"])
         title = item.get("title") or item["description"].split(". ")[0]
         found.append(
-            Experiment(index, title[:200], item["description"], item["rubric"], low, high, item["innovation"])
+            Experiment(index, shortened(title), item["description"], item["rubric"], low, high, item["innovation"])
         )
     return found
 

@@ -9,6 +9,7 @@ import re
 
 from optimizer.agents import sections
 from optimizer.agents.delimiters import cut_middle
+from optimizer.models.choices import EvaluationStatus
 from optimizer.queries.timing import failure_lines
 from optimizer.tools.catalogue import Tool
 from runners.job import CaseResult, Effort, Flag, JobResult, KernelResources, Speedup, Status
@@ -47,7 +48,7 @@ def headline(tool: Tool, result: JobResult, base: str = BASE) -> str:
     if _beyond_the_interpreter(tool, result):
         return "Not checked: the interpreter cannot run it"
     if result.status != Status.CORRECT:
-        return result.status.value.replace("_", " ").capitalize()
+        return EvaluationStatus(result.status.value).label
     if result.versus_parent is not None:
         return f"{result.versus_parent.median:.2f}× the speed of {base}"
     if result.speedup is not None:

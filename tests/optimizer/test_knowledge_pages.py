@@ -88,6 +88,14 @@ def test_a_page_without_targets_is_refused(tmp_path: Path) -> None:
         read_page(tmp_path / "x.md")
 
 
+def test_a_page_whose_snippet_is_interpreted_in_another_way_than_no_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.md").write_text(
+        "title: x\ntargets: cpu\ntopic: memory\nsource: y\ninterpreted: false\n---\ntext\n"
+    )
+    with pytest.raises(ValueError, match="interpreted is false"):
+        read_page(tmp_path / "x.md")
+
+
 def emitted(one: Page, code: str) -> None:
     """Assert that the machine code holds the instructions that the page promises."""
     for pattern in one.emits:

@@ -223,6 +223,7 @@ def test_sampling_always_starts_from_the_reference_and_reflexion_from_the_last_a
         ({"report": "Past the caches, e.g.next"}, "Past the caches, e.g.next"),
         ({"report": "One. Two.", "title": "Mine"}, "Mine"),
         ({"report": "word " * 99}, " ".join(["word"] * 40) + "…"),
+        ({"report": "x" * 300}, "x" * 199 + "…"),
         ({"report": ""}, ""),
     ],
 )

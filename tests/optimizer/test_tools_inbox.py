@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.template.loader import render_to_string
 
 from optimizer.actions.inbox import PromptClosedError, do_answer_prompt
 from optimizer.actions.run import do_stop_run
@@ -41,6 +42,7 @@ from optimizer.queries.budgets import Budget
 from optimizer.queue import claim
 from optimizer.runs.dispatch import spec_from
 from optimizer.tools.catalogue import TOOLS, Tool
+from optimizer.tools.results import headline
 from runners.job import (
     BuildReport,
     CaseResult,
@@ -465,6 +467,16 @@ def test_a_search_is_headed_by_what_was_looked_for() -> None:
     )
     (shown,) = transcript_of(call).turns[0].tools
     assert shown.headline == "w" * 99 + "…"
+
+
+def test_a_kernel_that_timed_out_is_said_to_have_once() -> None:
+    call = LlmCall.objects.create(run=tool_run(), key="a1.code", role="code")
+    turn = CallTurn.objects.create(call=call, number=1, native=True)
+    late = JobResult("j", Status.TIMEOUT, reasons=["no answer within 60 s"])
+    told = {"headline": headline(TOOLS["check"], late), "status": late.status.value}
+    ToolCall.objects.create(turn=turn, run=call.run, number=1, name="check", state=ToolState.DONE, summary=told)
+    page = render_to_string("calls/_transcript.html", {"transcript": transcript_of(call)})
+    assert page.count("Timed out") == 1 and "Timeout" not in page
 
 
 @pytest.mark.parametrize(

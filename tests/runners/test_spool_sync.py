@@ -15,7 +15,7 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.run import do_stop_run
 from optimizer.actions.runner import do_drain_runner
-from optimizer.actions.spool import do_sync_spool
+from optimizer.actions.spool import do_reclaim, do_sync_spool
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner, Target
 from optimizer.queries.runners import live_runners
@@ -109,7 +109,8 @@ def test_jobs_of_a_lost_directory_are_queued_again_and_their_late_results_refuse
         path.unlink()
     told = io.StringIO()
     call_command("spool", "reclaim", str(spool.root), "--target", cpu.key, stdout=told)
-    assert told.getvalue() == f"{len(lost)} lost jobs queued again\n"
+    where = f"jobs of cpu are out in {spool.root}"
+    assert told.getvalue().splitlines() == [f"{len(lost)} lost jobs queued again", where]
     waiting = Job.objects.filter(state=JobState.QUEUED)
     assert waiting.count() == len(lost) and set(waiting.values_list("attempts", flat=True)) == {0}
     assert not waiting.filter(pk=kept.name.split(".")[0]).exists()
@@ -122,6 +123,68 @@ def test_jobs_of_a_lost_directory_are_queued_again_and_their_late_results_refuse
     again = do_sync_spool(spool, cpu)
     assert (again.imported, again.refused) == (1, len(lost))
     assert Job.objects.filter(state=JobState.RUNNING).count() == len(lost)
+
+
+def reclaim(directory: Path | str, *options: str) -> list[str]:
+    told = io.StringIO()
+    call_command("spool", "reclaim", str(directory), "--target", "cpu", *options, stdout=told)
+    return told.getvalue().splitlines()
+
+
+def test_a_directory_that_may_be_an_unmounted_share_is_reclaimed_on_demand_alone(
+    run: Run, spool: Spool, cpu: Target
+) -> None:
+    jobs = do_sync_spool(spool, cpu).exported
+    shutil.rmtree(spool.root)
+    with pytest.raises(CommandError, match="--gone"):
+        reclaim(spool.root)
+    assert not Job.objects.filter(state=JobState.QUEUED).exists()
+    assert reclaim(spool.root, "--gone") == [f"{jobs} lost jobs queued again"]
+
+
+def test_a_directory_is_the_same_however_its_path_is_written(
+    run: Run, spool: Spool, cpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(spool.root.parent)
+    jobs = do_sync_spool(Spool(Path(spool.root.name)), cpu).exported
+    other = Spool(spool.root.with_name(f"{'long' * 40} 1"))
+    assert do_reclaim(other, cpu) == 0
+    shutil.rmtree(spool.root / "jobs")
+    assert do_reclaim(spool, cpu) == jobs
+
+
+def test_directories_with_long_paths_that_begin_alike_are_told_apart(run: Run, tmp_path: Path, cpu: Target) -> None:
+    one, other = (Spool(tmp_path / ("long" * 40) / name) for name in ("one", "other"))
+    do_sync_spool(one, cpu)
+    shutil.rmtree(one.root / "jobs")
+    assert do_reclaim(other, cpu) == 0
+    assert do_reclaim(one, cpu) == Job.objects.filter(state=JobState.QUEUED).count() > 0
+
+
+def test_jobs_that_an_export_is_writing_are_not_reclaimed(run: Run, spool: Spool, cpu: Target) -> None:
+    taken = queue.claim("spool.cpu", f"spool:{spool.root}")
+    assert taken is not None
+    assert do_reclaim(spool, cpu) == 0
+    assert queue.held(taken.job_id, taken.fence).exists()
+
+
+def test_a_run_that_is_stopped_while_its_jobs_are_reclaimed_ends(
+    run: Run, spool: Spool, cpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do_sync_spool(spool, cpu)
+    shutil.rmtree(spool.root / "jobs")
+    to_stop = [run]
+
+    def stopping(*_: object) -> bool:
+        while to_stop:
+            do_stop_run(None, to_stop.pop())
+        return False
+
+    monkeypatch.setattr(Spool, "holds", stopping)
+    assert do_reclaim(spool, cpu) == 0
+    assert set(Job.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
+    advance(run.pk)
+    assert Run.objects.get(pk=run.pk).state_choice.is_terminal
 
 
 def test_the_same_result_twice_counts_once(run: Run, spool: Spool, cpu: Target) -> None:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from optimizer.actions.spool import AT_ONCE, Synced, do_reclaim, do_sync_spool
+from optimizer.actions.spool import AT_ONCE, Synced, directories_out, do_reclaim, do_sync_spool
 from optimizer.actions.target import do_sync_targets
 from optimizer.management.words import named
 from optimizer.models import Target
@@ -32,6 +32,9 @@ class Command(BaseCommand):
         parser.add_argument("directory", type=Path)
         parser.add_argument("--target", required=True)
         parser.add_argument("--at-once", type=int, default=AT_ONCE, help="maximum number of exported jobs")
+        parser.add_argument(
+            "--gone", action="store_true", help="reclaim: the directory is missing or empty for good"
+        )
         parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat at this interval in seconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -39,7 +42,9 @@ class Command(BaseCommand):
         do_sync_targets()
         target = named(Target.objects.filter(key=options["target"]), "target", options["target"])
         if options["action"] == "reclaim":
-            return self._reclaim(options["directory"], target)
+            if options["watch"]:
+                raise CommandError("reclaim is done once: leave --watch out.")
+            return self._reclaim(options["directory"], target, gone=options["gone"])
         at_once = 0 if options["action"] == "import" else options["at_once"]
         while options["watch"]:
             self._try_to_exchange(options["directory"], target, at_once)
@@ -49,12 +54,19 @@ class Command(BaseCommand):
         except SpoolError as error:
             raise CommandError(str(error)) from error
 
-    def _reclaim(self, directory: Path, target: Target) -> None:
+    def _reclaim(self, directory: Path, target: Target, *, gone: bool) -> None:
+        if not gone and not (directory.is_dir() and any(directory.iterdir())):
+            raise CommandError(
+                f"{directory} is missing or empty, as where a share is not mounted. If its contents are lost for good, "
+                "add --gone."
+            )
         try:
             reclaimed = do_reclaim(Spool(directory), target)
         except SpoolError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{reclaimed} lost jobs queued again")
+        if out := directories_out(target):
+            self.stdout.write(f"jobs of {target.key} are out in {', '.join(out)}")
 
     def _try_to_exchange(self, directory: Path, target: Target, at_once: int) -> None:
         """Exchange, and print an error such as a full disk or a database restart instead of ending the watch."""
