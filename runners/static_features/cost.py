@@ -8,11 +8,6 @@ The rules, in cycles of a SIMD of CDNA (CDNA3 instruction set architecture guide
 instruction of 64 lanes takes four cycles on 16 lanes, a memory instruction one cycle for every 64-byte line and at
 least four for every dword, LDS delivers 128 bytes a cycle and repeats for every bank conflict. A wait exposes the
 latency of memory unless other waves fill it.
-
-NVIDIA's differ in three (CUDA C++ programming guide, "Arithmetic Instructions"; Jia et al. 2018, arXiv 1804.06826): the
-32 lanes of a warp take two cycles on the 16 lanes of a partition. A load from global memory takes two cycles for every
-byte of a lane, and exposes latency without a wait that the listing of the machine code shows, since any instruction may
-wait for it: 24 cycles, chosen on the recorded convolutions of three Ampere GPUs (docs/evidence/static-features.md).
 """
 
 from __future__ import annotations
@@ -28,7 +23,6 @@ _CYCLES = {
     "lds_store": 4.0, "scalar_load": 4.0, "scratch": 32.0, "atomic": 64.0, "shuffle": 8.0, "barrier": 16.0,
     "branch": 8.0,
 }  # fmt: skip
-_CYCLES_OF_NVIDIA = _CYCLES | {"vector": 2.0, "load": 24.0, "load_bytes": 2.0}
 DESCRIPTORS = (
     "cost",
     "issue",
@@ -51,11 +45,9 @@ def descriptors(figures: Mapping[str, float], programs: float = 1.0) -> dict[str
     is how many programs a kernel is taken to launch whose build does not tell (see `typical_programs`).
     """
     work = _work(figures)
-    # Compilers for NVIDIA name one kind of registers, those for AMD two.
-    weights = _CYCLES_OF_NVIDIA if "registers" in figures else _CYCLES
-    cycles = {kind: weight * _passes(figures, kind) / work for kind, weight in weights.items()}
+    cycles = {kind: weight * _passes(figures, kind) / work for kind, weight in _CYCLES.items()}
     lines = max(1.0, figures.get("stride_lines", 1.0))
-    cycles["load"] = lines * (cycles["load"] + cycles.pop("load_bytes", 0.0))
+    cycles["load"] *= lines
     cycles["lds_load"] *= max(1.0, figures.get("lds_conflict_ways", 1.0))
     waits = _passes(figures, "wait") / work
     issue, occupancy = sum(cycles.values()), max(1.0, figures.get("occupancy", 1.0))

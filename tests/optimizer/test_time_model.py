@@ -48,18 +48,6 @@ def test_more_spills_cost_more_by_the_rules_alone() -> None:
     assert costs == sorted(costs) and len(set(costs)) == 3
 
 
-def test_on_nvidia_loads_from_memory_outweigh_arithmetic_and_wide_ones_cost_less_than_narrow_ones() -> None:
-    def cost(**told: float) -> float:
-        return descriptors(figures(0, told.pop("load")) | {"load_bytes": 128.0} | told)["cost"]
-
-    narrow, wide = ({"load": loads, "registers": 40.0} for loads in (32, 8))
-    assert cost(**wide) < cost(**narrow)
-    # 64 more vector instructions against 32 more loads of 4 bytes: AMD's four cycles each, NVIDIA's two and 32.
-    more_loads, more_work = {"load": 64, "load_bytes": 256.0}, {"load": 32, "vector": 124.0}
-    assert cost(**more_loads, vgpr=40.0) == pytest.approx(cost(**more_work, vgpr=40.0))
-    assert cost(**more_loads, registers=40.0) > cost(**more_work, registers=40.0)
-
-
 def test_a_kernel_whose_tiles_need_more_programs_costs_more() -> None:
     few, many = ({**figures(0), "programs": count} for count in (1024.0, 16384.0))
     assert descriptors(few)["cost"] < descriptors(many)["cost"]
