@@ -91,10 +91,10 @@ def prepared(question: dict[str, Any]) -> dict[str, Any]:
     try:
         from . import warm
 
-        warm.STEPS[question["op"]](question["device"])
+        answer = warm.STEPS[question["op"]](question)
     except BaseException as error:
         return failure(question, error)
-    return {"nonce": question["nonce"], "ok": True}
+    return {**answer, "nonce": question["nonce"], "ok": True}
 
 
 def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Callee:

@@ -4,30 +4,33 @@ ahead."""
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 
 from .driver import Driver
 
 
-def prepare(kind: str) -> None:
-    """Do what needs no device: Triton hashes its installation, builds its driver's helper and starts its compiler.
+def prepare(question: dict[str, Any]) -> dict[str, Any]:
+    """Do what needs no device: load Triton's compiler and its driver's helper (see `warm_triton`).
 
     Failures are ignored here, because the candidate will meet them again.
     """
-    if kind == "cuda":
+    if question["device"] == "cuda":
         with contextlib.suppress(Exception):
-            from .warm_triton import compile_once
+            from .warm_triton import get_ready
 
-            compile_once()
+            return {"shared": get_ready(question["shared"])}
+    return {}
 
 
-def warm(kind: str) -> None:
-    """Open the first visible device of that kind, and launch one of torch's kernels."""
-    Driver(kind)
+def warm(question: dict[str, Any]) -> dict[str, Any]:
+    """Open the first visible device of the kind asked for, and launch one of torch's kernels."""
+    Driver(question["device"])
     # The first launch loads torch's kernels onto the device.
     torch.zeros(1, device="cuda").add_(1)
     torch.cuda.synchronize()
+    return {}
 
 
 STEPS = {"prepare": prepare, "warm": warm}

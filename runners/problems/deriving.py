@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 
+from runners.candidate.light_dynamo import light_dynamo
 from runners.job import ProblemBundle
 from runners.problems.base import Argument, CallInputs, Case, Purpose, Role
 from runners.problems.dtypes import ELEMENT_TYPES
@@ -76,6 +77,13 @@ class Sighting:
 
 def derive(bundle: ProblemBundle) -> Signature:
     """Derive the signature of a KernelBench bundle. Any obstacle is named in its `refused`."""
+    with light_dynamo() as dynamo:
+        signature = _derived(bundle)
+    # A module that compiles itself needs the real one, which takes two seconds to import.
+    return _derived(bundle) if dynamo.missed else signature
+
+
+def _derived(bundle: ProblemBundle) -> Signature:
     problem = KernelBenchProblem(bundle)
     source = digest_of(problem.reference_source)
     sightings: list[Sighting] = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from runners.errors import InfraFailure
 from runners.harness.devices.device import Device
 from runners.harness.processes import warm_pool, warm_workers
 from runners.harness.processes.peer import Peer
-from runners.harness.processes.warm_pool import WarmPool, warm_up
+from runners.harness.processes.warm_pool import WarmPool, open_device
 
 
 @pytest.fixture(autouse=True)
@@ -100,10 +103,10 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
     device = Device("test")
     with device.exclusively():
         wanted.set()
-        warm_up(Deaf(asked), device, wanted)
-    assert asked == ["prepare"]
-    warm_up(Deaf(asked), device, threading.Event())
-    assert asked == ["prepare", "prepare", "warm"]
+        open_device(Deaf(asked), device, wanted)
+    assert asked == []
+    open_device(Deaf(asked), device, threading.Event())
+    assert asked == ["warm"]
     assert not warm_pool._opening.locked()
 
 
@@ -141,7 +144,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
 
     monkeypatch.setattr(warm_workers, "start_worker", lambda *_: spare)
     monkeypatch.setattr(warm_workers, "candidate_policy", lambda *_: None)
-    monkeypatch.setattr(warm_workers, "warm_up", warm)
+    monkeypatch.setattr(warm_workers, "prepare", warm)
+    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
     return spare
 
 
@@ -163,3 +167,45 @@ def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
         assert not begun.begun.wait(0.2)
         begun.go_on.set()
         assert warm_workers_of_device.take() is not None
+
+
+def test_later_workers_are_told_what_the_first_has_found_out_about_triton(begun: Begun, monkeypatch: Any) -> None:
+    told: list[Any] = []
+
+    def prepare(*_: Any, shared: Any, **__: Any) -> Any:
+        told.append(shared)
+        return {"key": "found", "files": {}}
+
+    monkeypatch.setattr(warm_workers, "prepare", prepare)
+    workers = warm_workers.WarmWorkers(Device("test"))
+    workers.expect(1)
+    workers.take()
+    workers.expect(1)
+    workers.take()
+    workers._threads.shutdown()
+    assert told[0] is None
+    assert all(shared == {"key": "found", "files": {}} for shared in told[1:])
+    assert len(told) > 1
+
+
+@pytest.mark.processes
+def test_a_process_that_takes_over_what_triton_found_hashes_and_compiles_nothing(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from unittest.mock import patch
+from runners.candidate import warm_triton
+from triton.backends.nvidia import compiler
+from triton.runtime import cache
+os.environ["TRITON_CACHE_DIR"] = sys.argv[1]
+first = warm_triton.get_ready(None)
+os.environ["TRITON_CACHE_DIR"] = sys.argv[2]
+cache.triton_key.cache_clear()
+with patch.object(compiler.subprocess, "run", side_effect=AssertionError("ptxas ran")):
+    assert warm_triton.get_ready(first) is first
+assert cache.triton_key() == first["key"] and cache.triton_key.cache_info().misses == 1
+print(len(first["files"]))
+"""
+    folders = [str(tmp_path / name) for name in ("first", "second")]
+    done = subprocess.run([sys.executable, "-c", program, *folders], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0

@@ -21,13 +21,14 @@ STANDING_SHARE = 0.15
 class Standing:
     """Limit the processes that stand ready on a device.
 
-    `oracles` are kept from earlier problems, `fresh` oracles wait for new problems, `workers` wait for candidates, and
-    `sides` are those of all sessions that are started together.
+    `oracles` are kept from earlier problems, `fresh` oracles wait for new problems, `workers` wait for candidates (an
+    evaluation of a Triton kernel takes seven, and the next one's are to be ready by then), and `sides` are those of all
+    sessions that are started together.
     """
 
     oracles: int = 4
     fresh: int = 2
-    workers: int = 12
+    workers: int = 14
     sides: int = 1000
 
 

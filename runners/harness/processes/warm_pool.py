@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from runners.candidate.channel import ChannelError
 from runners.errors import Cancelled, InfraFailure
@@ -89,14 +89,20 @@ class WarmPool(Generic[Started]):
                 self._close(future.result())
 
 
-def warm_up(peer: Peer, device: Device, wanted: threading.Event, *, with_triton: bool = False) -> None:
-    """Let a process do everything slow that needs no kernel.
-
-    Its work on the device waits until no job is timed there, and for its turn, since a driver opens its device for
-    one process after the other. It is left out as soon as an evaluation waits for the process, and then happens at
-    first use.
+def prepare(peer: Peer, device: Device, *, with_triton: bool, shared: Any) -> Any:
+    """Let a process do everything slow that needs no device, and return what others may be spared by (see
+    `runners.candidate.warm_triton`), which is `shared` if that was known.
     """
-    peer.ask({"op": "prepare", "device": device.kind if with_triton else ""}, START_S)
+    question = {"op": "prepare", "device": device.kind if with_triton else "", "shared": shared}
+    return peer.ask(question, START_S).get("shared", shared)
+
+
+def open_device(peer: Peer, device: Device, wanted: threading.Event) -> None:
+    """Let a process open the device, when no job is timed there and when it is its turn.
+
+    A driver opens its device for one process after the other. As soon as an evaluation waits for the process, this is
+    left out, and happens at first use.
+    """
     with suppress(Cancelled), _turn(wanted), device.shared(wanted.is_set):
         peer.ask({"op": "warm", "device": device.kind}, START_S)
 

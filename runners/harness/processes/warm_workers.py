@@ -11,13 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from runners.harness.devices.capacity import standing
 from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.participant import candidate_policy, thread_count
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
-from runners.harness.processes.warm_pool import WarmPool, warm_up
+from runners.harness.processes.warm_pool import WarmPool, open_device, prepare
 from runners.job import Limits
 
 # The sandbox's limit counts from the start, and a worker may wait long before it is used.
@@ -37,8 +37,8 @@ class Pausable(Protocol):
 class WarmWorkers(WarmPool[SandboxedWorker]):
     """Keep warm workers of one device, for candidates under the usual limits.
 
-    With `with_triton` set, workers that are started from now on prepare Triton too, which takes as long as importing
-    torch.
+    With `with_triton` set, workers that are started from now on prepare Triton too. The first of them takes as long for
+    it as for importing torch, later ones take over what it found out.
     """
 
     with_triton = False
@@ -56,6 +56,8 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         self._starting: dict[threading.Event, SandboxedWorker] = {}
         self._held: list[Pausable] = []
         self._timing = 0
+        # What the first worker that prepared Triton has found out for the others.
+        self._shared: Any = None
 
     def take_for(self, limits: Limits) -> SandboxedWorker | None:
         """Return a warm worker, or None if there is none or the limits are unusual."""
@@ -113,7 +115,9 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         worker = start_worker("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
         try:
             with self._registered(worker, wanted):
-                warm_up(worker.peer, self._device, wanted, with_triton=with_triton)
+                shared = prepare(worker.peer, self._device, with_triton=with_triton, shared=self._shared)
+                self._shared = self._shared or shared
+                open_device(worker.peer, self._device, wanted)
             worker.process.pause()
         except BaseException:
             worker.close()
