@@ -2,7 +2,7 @@
 
 Triton hashes its whole installation for the keys of its cache, and compiles a helper that talks to the driver. Both
 are the same in every process, so the first process that is started ahead takes these steps, and the later ones are told
-the hash and are given the files (`Shared`).
+the hash and are given the helper (`Shared`). Each compiles a kernel all the same, so that its compiler is loaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MOST_BYTES = 600_000
 class Shared(TypedDict):
     """Hold what one process has found out for the others.
 
-    `key` is Triton's hash of its installation. `files` maps names within Triton's cache to their bytes in base64.
+    `key` is Triton's hash of its installation. `files` maps the names of the helper's files within Triton's cache to
+    their bytes in base64.
     """
 
     key: str
@@ -43,7 +44,7 @@ def _increment(value):  # type: ignore[no-untyped-def]
 def get_ready(shared: Shared | None) -> Shared:
     """Load Triton's compiler and its driver's helper, and return what they leave.
 
-    With `shared` nothing is hashed and nothing is compiled.
+    With `shared` nothing is hashed, and no helper is compiled.
     """
     if shared is not None:
         _take_over(shared)
@@ -76,8 +77,8 @@ def _take_over(shared: Shared) -> None:
 
 
 def _files() -> dict[str, str]:
-    """Return the files of Triton's cache, or none if they are too large for a message."""
-    paths = [path for path in _folder().rglob("*") if path.is_file()]
+    """Return the helper's files, or none if they are too large for a message."""
+    paths = list(_folder().rglob("*.so"))
     if sum(path.stat().st_size for path in paths) > MOST_BYTES:
         return {}
     return {str(path.relative_to(_folder())): base64.b64encode(path.read_bytes()).decode() for path in paths}
