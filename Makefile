@@ -40,6 +40,10 @@ test-long: install-dev axe  ## the same with all long forms (e2e, site-long, all
 	$(PYTEST) --junitxml=var/tests-long.xml --long $(TESTS)
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --jobs 1000 --faults 200
 
+.PHONY: passed
+passed: install-dev  ## the tests of what compilers make, all of them; commit tests/passed.json, which spares `make test` to repeat them
+	$(BIN)/python -m pytest -n0 -q --long --note-passed -m unchanged
+
 .PHONY: e2e site-long
 e2e: install-dev axe  ## the browser tests with their long forms: every page in every width and appearance, a real worker
 	$(PYTEST) --long $(or $(TESTS),tests/browser)

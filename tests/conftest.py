@@ -31,6 +31,7 @@ from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from kernelsci_site.static_finders import NPM_FOLDER
 from runners.doctor import hip_compiler, local_targets
+from tests import unchanged
 from tests.browser.axe import AXE
 from tests.browser.chromium import LAUNCH, PROGRAM, SHELL
 from tests.flushing import use_deletes
@@ -78,18 +79,25 @@ NOT_WORTH_IT = ("jit",)
 # The mark of tests that build, check and time kernels.
 EVALUATES = "evaluates"
 left_out: Counter[str] = Counter()
+# Functions of tests that failed or were skipped, for `--note-passed`.
+not_passed: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--long` and `--unit`."""
-    parser.addoption("--long", action="store_true", help="run tests marked `long` too")
+    """Add `--long`, `--unit` and `--note-passed`."""
+    parser.addoption("--long", action="store_true", help="run tests marked `long` or `unchanged` too")
+    parser.addoption("--note-passed", action="store_true", help="keep what passed in tests/passed.json")
     parser.addoption("--unit", action="store_true", help="run only fast tests that need no other program")
 
 
 def is_wanted(item: pytest.Item) -> bool:
     """Return whether the options ask for a test."""
-    if item.get_closest_marker("long") and not item.config.getoption("--long"):
-        return False
+    if not item.config.getoption("--long"):
+        if item.get_closest_marker("long"):
+            return False
+        if unchanged.is_unchanged(item):
+            left_out[unchanged.MARK] += 1
+            return False
     return is_unit(item) if item.config.getoption("--unit") else True
 
 
@@ -211,7 +219,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
-    """Note a test's processor time for the table of `make suite-time`."""
+    """Note a test's processor time for the table of `make suite-time`, and whether it did not pass."""
+    if call.excinfo is not None:
+        not_passed.add(unchanged.function_of(item))
     if call.when == "teardown":
         item.user_properties.append(("processor_s", f"{processor_s() - item.stash[STARTED_AT]:.3f}"))
 
@@ -222,16 +232,28 @@ def processor_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over from a process what was left out, which is the same in each of them."""
+    told = getattr(node, "workeroutput", {}).get("left_out", {})  # not of a process that died
+    left_out.update({mark: count - left_out[mark] for mark, count in told.items()})
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print one line for each suite that was left out."""
     for mark, count in sorted(left_out.items()):
-        terminalreporter.write_line(f"left out: {count} tests marked {mark}; they need {NEEDS[mark][1]}")
+        why = f"they need {NEEDS[mark][1]}" if mark in NEEDS else "nothing they read has changed since they passed"
+        terminalreporter.write_line(f"left out: {count} tests marked {mark}; {why}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail in CI when a suite was left out for want of a package."""
-    if IN_CI and set(left_out) - HARDWARE and session.exitstatus == pytest.ExitCode.OK:
+    """Fail in CI when a suite was left out for want of a package; keep what passed if `--note-passed` asks for it."""
+    if session.config.getoption("--note-passed"):
+        unchanged.write(session.items, not_passed)
+    if IS_ONE_OF_SEVERAL:
+        session.config.workeroutput["left_out"] = dict(left_out)  # type: ignore[attr-defined]
+    if IN_CI and set(left_out) & set(NEEDS) - HARDWARE and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

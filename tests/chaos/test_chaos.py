@@ -14,7 +14,7 @@ from django.conf import settings
 
 from tests.site.site_process import environment, free_port
 
-JOBS, FAULTS = 30, 8
+JOBS, FAULTS = 16, 6
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ JOBS, FAULTS = 30, 8
 def test_under_faults_nothing_is_lost_doubled_or_stuck(tmp_path_factory: pytest.TempPathFactory) -> None:
     var = tmp_path_factory.mktemp("chaos")
     command = [sys.executable, "-m", "tests.chaos", "--seed", "1", "--bench", "2"]
-    command += ["--jobs", str(JOBS), "--faults", str(FAULTS), "--evaluations", "6"]
+    command += ["--jobs", str(JOBS), "--faults", str(FAULTS), "--evaluations", "4"]
     done = subprocess.run(
         [*command, "--port", str(free_port())], cwd=settings.BASE_DIR, env=environment(var),
         capture_output=True, text=True, timeout=900, check=False,

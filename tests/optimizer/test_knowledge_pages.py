@@ -23,6 +23,8 @@ from runners.targets import TARGETS, target
 from runners.verbs.building import build
 from tests.optimizer.snippets import UNSUPPORTED, Outcome, compile_cuda, run_cpp, run_triton, snippets
 
+# What snippets are built from, beside the runners.
+OF_PAGES = pytest.mark.unchanged("optimizer/knowledge", "tests/optimizer/snippets.py")
 # A snippet that computes what is expected of it.
 EXACT = """
 import torch
@@ -103,6 +105,7 @@ def emitted(one: Page, code: str) -> None:
 
 
 @pytest.mark.nvcc
+@OF_PAGES
 @pytest.mark.processes
 @each(Language.CUDA)
 def test_a_cuda_snippet_builds_and_uses_the_instructions_it_is_about(one: Page, tmp_path: Path) -> None:
@@ -118,6 +121,7 @@ def test_a_cuda_snippet_builds_and_uses_the_instructions_it_is_about(one: Page, 
 
 
 @pytest.mark.hip
+@OF_PAGES
 @pytest.mark.processes
 @each(Language.HIP)
 def test_a_hip_snippet_builds_and_uses_the_instructions_it_is_about(one: Page) -> None:
@@ -185,6 +189,7 @@ def triton_builds() -> list[object]:
     ]
 
 
+@OF_PAGES
 @pytest.mark.processes
 @pytest.mark.parametrize(("one", "key"), triton_builds())
 def test_a_triton_snippet_builds_for_the_gpus_it_is_about(one: Page, key: str, tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ def test_a_wrong_model_is_refused_with_the_reason(model: Path, text: str, status
 PLAIN_LOOPS = "import torch._inductor.config\ntorch._inductor.config.cpp.vec_isa_ok = False\n"
 
 
+@pytest.mark.long
 @pytest.mark.evaluates
 def test_a_model_is_compared_with_its_compiled_reference(model: Path) -> None:
     # In the style of Python 2, as most of KernelBench: the class is renamed, and its own `super` must still find it.

@@ -158,6 +158,7 @@ def test_parent_that_was_built_as_a_candidate_is_not_built_again(second: JobResu
     assert stage(second, "build parent").seconds < 1
 
 
+@pytest.mark.long
 @pytest.mark.evaluates
 @pytest.mark.slow
 def test_caches_stay_valid_where_paths_are_not_private(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from runners.problems.base import Purpose
 from runners.targets import target
 from runners.verbs.building import build
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.unchanged()]
 
 TENSOR_CORES = ("attention_forward", "bf16_gemm_bias_gelu", "fp8_gemm_bias", "grouped_gemm", "w4a16_gemm")
 

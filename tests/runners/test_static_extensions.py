@@ -17,7 +17,7 @@ from runners.problems import load, open_bundle
 from runners.targets import target
 from runners.verbs.building import build
 
-pytestmark = [pytest.mark.processes, pytest.mark.split]
+pytestmark = [pytest.mark.processes, pytest.mark.split, pytest.mark.unchanged()]
 
 REFERENCE = """
 import torch

@@ -19,7 +19,7 @@ from runners.problems.base import Problem, Purpose
 from runners.targets import target
 from runners.verbs.building import build
 
-pytestmark = [pytest.mark.processes, pytest.mark.split]
+pytestmark = [pytest.mark.processes, pytest.mark.split, pytest.mark.unchanged()]
 
 # Weights, a setting, and inputs of which one is made from the content of another.
 REFERENCE = """

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from celery import Celery
 
 from runners.harness.devices.device import Device
-from tests import leftovers
+from tests import leftovers, unchanged
 from tests.conftest import refuse_commits_after_shared_rows
 from tests.leftovers import restored
 from tests.parallel import spread
@@ -48,6 +49,66 @@ def is_admitted_beside(mine: str, others: str, folder: Path, kept: str = "") -> 
     waiting.join(10)
     assert entered.is_set(), "whoever waited is let in at last"
     return at_once
+
+
+@dataclass
+class Item:
+    """Represent a collected test with the mark `unchanged`."""
+
+    path: Path
+    read: tuple[str, ...] = ()
+    marked: bool = True
+    name: str = "test_it[a]"
+    originalname: str = "test_it"
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return pytest.mark.unchanged(*self.read).mark if self.marked and name == unchanged.MARK else None
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the root of a small repository, in which nothing has passed yet."""
+    for name in ("runners/a.py", "pages/one.md", "tests/test_it.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(unchanged, "ROOT", tmp_path)
+    monkeypatch.setattr(unchanged, "PASSED", tmp_path / "tests" / "passed.json")
+    return tmp_path
+
+
+def is_unchanged(item: Item) -> bool:
+    unchanged._digest.cache_clear()
+    return unchanged.is_unchanged(cast(Any, item))
+
+
+def test_a_test_that_has_passed_is_left_out_until_something_that_it_reads_changes(tree: Path) -> None:
+    item = Item(tree / "tests" / "test_it.py", ("pages",))
+    assert not is_unchanged(item)
+    unchanged.write([cast(Any, item)], set())
+    assert is_unchanged(item)
+    for name in ("runners/a.py", "pages/one.md", "tests/test_it.py"):
+        before = (tree / name).read_text()
+        (tree / name).write_text("changed")
+        assert not is_unchanged(item), name
+        (tree / name).write_text(before)
+        assert is_unchanged(item)
+    (tree / "runners" / "new.py").touch()
+    assert not is_unchanged(item)
+
+
+def test_another_version_of_a_compiler_has_such_a_test_run_again(tree: Path, monkeypatch: Any) -> None:
+    item = Item(tree / "tests" / "test_it.py")
+    unchanged.write([cast(Any, item)], set())
+    monkeypatch.setattr(unchanged, "_versions", lambda: ["another"])
+    assert not is_unchanged(item)
+
+
+def test_what_failed_and_what_has_no_such_mark_is_never_left_out(tree: Path) -> None:
+    item, plain = Item(tree / "tests" / "test_it.py"), Item(tree / "tests" / "test_it.py", marked=False)
+    unchanged.write([cast(Any, item), cast(Any, plain)], {"tests/test_it.py::test_it"})
+    assert not is_unchanged(item) and not is_unchanged(plain)
+    unchanged.write([cast(Any, plain)], set())
+    assert not is_unchanged(plain)
 
 
 def test_ordinary_tests_overlap(tmp_path: Path) -> None:
