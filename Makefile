@@ -41,7 +41,7 @@ test-long: install-dev axe  ## the same with all long forms (e2e, site-long, all
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --jobs 1000 --faults 200
 
 .PHONY: passed
-passed: install-dev  ## the tests of what compilers make, all of them; commit tests/passed.json, which spares `make test` to repeat them
+passed: install-dev  ## the tests of what compilers make; tests/passed.json then tells `make test` what it need not repeat: commit it
 	$(BIN)/python -m pytest -n0 -q --long --note-passed -m unchanged
 
 .PHONY: e2e site-long

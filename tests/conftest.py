@@ -79,12 +79,13 @@ NOT_WORTH_IT = ("jit",)
 # The mark of tests that build, check and time kernels.
 EVALUATES = "evaluates"
 left_out: Counter[str] = Counter()
-# Functions of tests that failed or were skipped, for `--note-passed`.
+# For `--note-passed`: what the chosen tests depended on before they ran, and those that failed or were skipped.
+DIGESTS: dict[str, str] = {}
 not_passed: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--long`, `--unit` and `--note-passed`."""
+    """Add `--long`, `--unit` and `--note-passed`, which is for one process and whole functions (`make passed`)."""
     parser.addoption("--long", action="store_true", help="run tests marked `long` or `unchanged` too")
     parser.addoption("--note-passed", action="store_true", help="keep what passed in tests/passed.json")
     parser.addoption("--unit", action="store_true", help="run only fast tests that need no other program")
@@ -92,13 +93,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def is_wanted(item: pytest.Item) -> bool:
     """Return whether the options ask for a test."""
-    if not item.config.getoption("--long"):
-        if item.get_closest_marker("long"):
-            return False
-        if unchanged.is_unchanged(item):
-            left_out[unchanged.MARK] += 1
-            return False
+    if item.get_closest_marker("long") and not item.config.getoption("--long"):
+        return False
     return is_unit(item) if item.config.getoption("--unit") else True
+
+
+def repeats_itself(item: pytest.Item) -> bool:
+    """Return whether a test would only repeat a result, and nobody asks for it by name or by `--long`."""
+    option = item.config.option
+    named = option.keyword or option.markexpr or any("::" in one or one.endswith(".py") for one in item.config.args)
+    return not named and not option.long and unchanged.is_unchanged(item)
 
 
 def is_unit(item: pytest.Item) -> bool:
@@ -110,8 +114,13 @@ def is_unit(item: pytest.Item) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Leave out what cannot run here, put the tests in order after pytest-django did, say which stay together."""
-    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
-    items[:] = filter(is_wanted, items)
+    wanted = {item: is_wanted(item) for item in items}
+    repeating = {item for item in items if wanted[item] and repeats_itself(item)}
+    left_out[unchanged.MARK] += len(repeating)
+    config.hook.pytest_deselected(items=[item for item in items if not wanted[item] or item in repeating])
+    items[:] = [item for item in items if wanted[item] and item not in repeating]
+    if config.getoption("--note-passed"):
+        DIGESTS.update(unchanged.digests_of(items))
     for item in items:
         for mark, (is_here, package) in NEEDS.items():
             if not is_here and item.get_closest_marker(mark):
@@ -241,7 +250,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print one line for each suite that was left out."""
-    for mark, count in sorted(left_out.items()):
+    for mark, count in sorted((+left_out).items()):
         why = f"they need {NEEDS[mark][1]}" if mark in NEEDS else "nothing they read has changed since they passed"
         terminalreporter.write_line(f"left out: {count} tests marked {mark}; {why}")
 
@@ -249,8 +258,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail in CI when a suite was left out for want of a package; keep what passed if `--note-passed` asks for it."""
-    if session.config.getoption("--note-passed"):
-        unchanged.write(session.items, not_passed)
+    option = session.config.option
+    if option.note_passed and session.exitstatus == pytest.ExitCode.OK and not option.collectonly:
+        unchanged.write(DIGESTS, not_passed)
     if IS_ONE_OF_SEVERAL:
         session.config.workeroutput["left_out"] = dict(left_out)  # type: ignore[attr-defined]
     if IN_CI and set(left_out) & set(NEEDS) - HARDWARE and session.exitstatus == pytest.ExitCode.OK:

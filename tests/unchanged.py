@@ -1,9 +1,9 @@
 """Leave out tests of what compilers make of files that nobody has changed.
 
-Such a test depends on files of this repository and on compilers, and on no clock, device, server or processor. It
-carries the mark `unchanged`, whose arguments name what it reads beside the runners and its own file. Where all of it
-is as it was when the test last passed, as tests/passed.json says, running it would repeat a result. It is left out
-then, and named by their number at the end. `--long` runs all of them, and `make passed` writes the file.
+Such a test depends on files of this repository and on compilers, and on no clock, device or server. It carries the mark
+`unchanged`, whose arguments name what it reads beside `COMMON` and its own file. Where all of it is as it was when the
+test last passed, as tests/passed.json says, running it would repeat a result. Such tests are left out, and their
+number is told at the end. `--long` runs all of them, and `make passed` writes the file.
 """
 
 from __future__ import annotations
@@ -14,24 +14,38 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from runners.backends import hip, mca
+from runners.backends.cuda import nvcc
+from runners.errors import InfraFailure
+
 MARK = "unchanged"
 ROOT = Path(__file__).parents[1]
 PASSED = ROOT / "tests" / "passed.json"
 # Read by every test with the mark.
-COMMON = ("runners", "requirements.txt", "requirements-runner.txt", "requirements-dev.txt", "packages.txt")
+COMMON = (
+    "runners", "requirements.txt", "requirements-runner.txt", "requirements-dev.txt", "packages.txt", "pyproject.toml",
+    "tests/conftest.py", "tests/settings.py", "tests/runners/conftest.py", "tests/optimizer/conftest.py",
+)  # fmt: skip
 PACKAGES = ("torch", "triton")
-COMPILERS = ("clang++-19", "nvcc")
+# AMD's device code is linked with these libraries.
+DEVICE_LIBRARIES = "lib/*/amdgcn/bitcode/*"
 
 
 def is_unchanged(item: pytest.Item) -> bool:
     """Return whether a test with the mark has passed with all that it depends on as it is now."""
-    return item.get_closest_marker(MARK) is not None and passed().get(function_of(item)) == digest_of(item)
+    return is_marked(item) and digest_of(item) == passed().get(function_of(item))
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """Return whether a test may be left out; `unchanged(always=True)` exempts one in a module that has the mark."""
+    mark = item.get_closest_marker(MARK)
+    return mark is not None and not mark.kwargs.get("always", False)
 
 
 def function_of(item: pytest.Item) -> str:
@@ -46,16 +60,24 @@ def digest_of(item: pytest.Item) -> str:
     return _digest((*COMMON, *named, item.path.relative_to(ROOT).as_posix()))
 
 
-def write(items: Sequence[pytest.Item], failed: set[str]) -> None:
-    """Keep the hashes of the test functions of which none failed or was skipped, and drop all others."""
-    functions = {function_of(item): digest_of(item) for item in items if item.get_closest_marker(MARK)}
-    kept = {name: digest for name, digest in sorted(functions.items()) if name not in failed}
+def digests_of(items: Sequence[pytest.Item]) -> dict[str, str]:
+    """Return the hash of each test function with the mark."""
+    return {function_of(item): digest_of(item) for item in items if is_marked(item)}
+
+
+def write(digests: dict[str, str], not_passed: set[str]) -> None:
+    """Keep the hashes of the test functions that passed, and drop all others."""
+    kept = {name: digest for name, digest in sorted(digests.items()) if name not in not_passed}
     PASSED.write_text(json.dumps(kept, indent=1) + "\n")
 
 
+@cache
 def passed() -> dict[str, str]:
-    """Return the hash with which each test function has passed."""
-    found: dict[str, str] = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+    """Return the hash with which each test function has passed; nothing if the file cannot be read."""
+    try:
+        found: dict[str, str] = json.loads(PASSED.read_text())
+    except (OSError, ValueError):
+        return {}
     return found
 
 
@@ -68,6 +90,9 @@ def _digest(paths: tuple[str, ...]) -> str:
 
 
 def _files(place: Path) -> Iterator[Path]:
+    """Yield a file or all files below a folder. Raises FileNotFoundError, since a renamed file would count no more."""
+    if not place.exists():
+        raise FileNotFoundError(f"a test with the mark `{MARK}` reads {place}, which is not there")
     if place.is_file():
         yield place
     for path in place.rglob("*"):
@@ -78,7 +103,22 @@ def _files(place: Path) -> Iterator[Path]:
 @cache
 def _versions() -> list[str]:
     """Return the versions of the compilers and of what runs them."""
-    return [platform.python_version(), platform.machine(), *map(_package, PACKAGES), *map(_compiler, COMPILERS)]
+    libraries = sorted(f"{path.name} {path.stat().st_size}" for path in Path("/usr").glob(DEVICE_LIBRARIES))
+    found = (
+        _found(nvcc),
+        _found(hip.device_compiler, "gfx942"),
+        mca.llvm_mca(),
+        *map(shutil.which, ("nvcc", "g++")),
+    )
+    told = [_told(program) for program in found if program]
+    return [platform.python_version(), platform.machine(), *map(_package, PACKAGES), *told, *libraries]
+
+
+def _found(search: Callable[..., str], *arguments: str) -> str | None:
+    try:
+        return search(*arguments)
+    except InfraFailure:
+        return None
 
 
 def _package(name: str) -> str:
@@ -88,6 +128,7 @@ def _package(name: str) -> str:
         return "none"
 
 
-def _compiler(name: str) -> str:
-    program = shutil.which(name)
-    return subprocess.check_output([program, "--version"], text=True) if program else "none"
+def _told(program: str) -> str:
+    """Return what a compiler says of itself."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return f"{done.returncode} {done.stdout}"

@@ -1,8 +1,8 @@
 """Take the steps that Triton takes once in every process before its first kernel, or take over their results.
 
 Triton hashes its whole installation for the keys of its cache, and compiles a helper that talks to the driver. Both
-are the same in every process, so the first process that is started ahead takes these steps, and the later ones are told
-the hash and are given the helper (`Shared`). Each compiles a kernel all the same, so that its compiler is loaded.
+are the same in every process, so those that are started first take these steps, and later ones are told the hash and
+are given the helper (`Shared`). Each compiles a kernel all the same, so that its compiler is loaded.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-import os
 import sys
 from pathlib import Path
 from typing import TypedDict
 
 import triton
 import triton.language as tl
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime import cache
 
-# A message of the channel holds a mebibyte, and base64 takes four bytes for three.
-MOST_BYTES = 600_000
+# A message must fit into a socket's buffer, since its reader may be importing torch. Base64 takes four bytes for three.
+MOST_BYTES = 140_000
+HELPERS = "cuda_utils*.so"
 
 
 class Shared(TypedDict):
@@ -78,11 +79,11 @@ def _take_over(shared: Shared) -> None:
 
 def _files() -> dict[str, str]:
     """Return the helper's files, or none if they are too large for a message."""
-    paths = list(_folder().rglob("*.so"))
+    paths = list(_folder().rglob(HELPERS))
     if sum(path.stat().st_size for path in paths) > MOST_BYTES:
         return {}
     return {str(path.relative_to(_folder())): base64.b64encode(path.read_bytes()).decode() for path in paths}
 
 
 def _folder() -> Path:
-    return Path(os.environ["TRITON_CACHE_DIR"])
+    return Path(knobs.cache.dir)

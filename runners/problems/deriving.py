@@ -8,6 +8,7 @@ becomes a size of the signature; all others are constants of its shapes.
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 
-from runners.candidate.light_dynamo import light_dynamo
+from runners.candidate.light_dynamo import light_dynamo, undisturbed
 from runners.job import ProblemBundle
 from runners.problems.base import Argument, CallInputs, Case, Purpose, Role
 from runners.problems.dtypes import ELEMENT_TYPES
@@ -79,8 +80,12 @@ def derive(bundle: ProblemBundle) -> Signature:
     """Derive the signature of a KernelBench bundle. Any obstacle is named in its `refused`."""
     with light_dynamo() as dynamo:
         signature = _derived(bundle)
+    if not dynamo.missed and not signature.refused:
+        return signature
     # A module that compiles itself needs the real one, which takes two seconds to import.
-    return _derived(bundle) if dynamo.missed else signature
+    with undisturbed():
+        importlib.import_module("torch._dynamo")
+    return _derived(bundle)
 
 
 def _derived(bundle: ProblemBundle) -> Signature:

@@ -38,8 +38,9 @@ text = sys.stdin.read()
 signature = derive(ProblemBundle("p", "kernelbench", "p.py", {"p.py": text}))
 loaded = [name for name in sys.modules if name.startswith("torch._dynamo")]
 import torch
+kept = [one for one in vars(torch._subclasses.FakeTensorMode).values() if hasattr(one, "__dynamo_disable")]
 doubled = torch.compile(lambda x: x + x, backend="eager")(torch.ones(2))
-print(signature.refused or "derived", len(loaded), doubled.tolist())
+print(signature.refused or "derived", len(loaded), len(kept), doubled.tolist())
 """
 
 
@@ -48,10 +49,19 @@ def test_a_module_is_traced_without_dynamo_which_works_afterwards() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=text, capture_output=True, text=True, check=True, timeout=120
     )
-    assert done.stdout.splitlines()[-1] == "derived 0 [2.0, 2.0]"
+    assert done.stdout.splitlines()[-1] == "derived 0 0 [2.0, 2.0]"
 
 
-def test_a_module_that_compiles_itself_is_traced_with_the_real_one() -> None:
-    text = MODULE.format(call='torch.compile(torch.relu, backend="eager")(self.linear(x))')
+@pytest.mark.parametrize(
+    "call",
+    [
+        'torch.compile(torch.relu, backend="eager")(self.linear(x))',
+        "torch.compiler.disable(recursive=False)(torch.relu)(self.linear(x))",
+        "self.linear(x) if torch._dynamo.utils.counters is not None else x",
+    ],
+    ids=["compiles", "disables", "looks inside"],
+)
+def test_a_module_that_uses_dynamo_is_traced(call: str) -> None:
+    text = MODULE.format(call=call)
     bundle = with_signature(ProblemBundle("p", "kernelbench", "p.py", {"p.py": text}))
     assert '"x"' in bundle.files[FILE]

@@ -16,6 +16,7 @@ from runners.harness.devices.device import Device
 from runners.harness.processes import warm_pool, warm_workers
 from runners.harness.processes.peer import Peer
 from runners.harness.processes.warm_pool import WarmPool, open_device
+from runners.sandbox import SandboxLevel
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,7 @@ class Standing:
     """Represent a sandboxed process that can be stopped."""
 
     def __init__(self) -> None:
-        self.stopped, self.alive = False, True
+        self.stopped, self.alive, self.level = False, True, SandboxLevel.BUBBLEWRAP
 
     def pause(self) -> int:
         self.stopped = True
@@ -169,7 +170,11 @@ def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
         assert warm_workers_of_device.take() is not None
 
 
-def test_later_workers_are_told_what_the_first_has_found_out_about_triton(begun: Begun, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("level", [SandboxLevel.BUBBLEWRAP, SandboxLevel.RLIMITS_ONLY])
+def test_later_workers_are_told_what_the_first_has_found_out_about_triton_where_none_can_forge_it(
+    begun: Begun, monkeypatch: Any, level: SandboxLevel
+) -> None:
+    begun.process.level = level
     told: list[Any] = []
 
     def prepare(*_: Any, shared: Any, **__: Any) -> Any:
@@ -183,8 +188,8 @@ def test_later_workers_are_told_what_the_first_has_found_out_about_triton(begun:
     workers.expect(1)
     workers.take()
     workers._threads.shutdown()
-    assert told[0] is None
-    assert all(shared == {"key": "found", "files": {}} for shared in told[1:])
+    known = {"key": "found", "files": {}} if level is SandboxLevel.BUBBLEWRAP else None
+    assert told == [None, *[known] * (len(told) - 1)]
     assert len(told) > 1
 
 

@@ -149,6 +149,7 @@ def custom_kernel(x):
 """
 
 
+@pytest.mark.unchanged(always=True)  # a sandbox decides, and no compiler
 @pytest.mark.parametrize(
     ("text", "said"),
     [

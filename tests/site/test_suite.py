@@ -72,19 +72,25 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(unchanged, "ROOT", tmp_path)
+    monkeypatch.setattr(unchanged, "COMMON", ("runners",))
     monkeypatch.setattr(unchanged, "PASSED", tmp_path / "tests" / "passed.json")
     return tmp_path
 
 
+def note_passed(*items: Item, failed: set[str] | None = None) -> None:
+    unchanged.write(unchanged.digests_of([cast(Any, item) for item in items]), failed or set())
+
+
 def is_unchanged(item: Item) -> bool:
     unchanged._digest.cache_clear()
+    unchanged.passed.cache_clear()
     return unchanged.is_unchanged(cast(Any, item))
 
 
 def test_a_test_that_has_passed_is_left_out_until_something_that_it_reads_changes(tree: Path) -> None:
     item = Item(tree / "tests" / "test_it.py", ("pages",))
     assert not is_unchanged(item)
-    unchanged.write([cast(Any, item)], set())
+    note_passed(item)
     assert is_unchanged(item)
     for name in ("runners/a.py", "pages/one.md", "tests/test_it.py"):
         before = (tree / name).read_text()
@@ -98,16 +104,21 @@ def test_a_test_that_has_passed_is_left_out_until_something_that_it_reads_change
 
 def test_another_version_of_a_compiler_has_such_a_test_run_again(tree: Path, monkeypatch: Any) -> None:
     item = Item(tree / "tests" / "test_it.py")
-    unchanged.write([cast(Any, item)], set())
+    note_passed(item)
     monkeypatch.setattr(unchanged, "_versions", lambda: ["another"])
     assert not is_unchanged(item)
 
 
+def test_a_file_that_was_renamed_is_missed(tree: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="pages2"):
+        is_unchanged(Item(tree / "tests" / "test_it.py", ("pages2",)))
+
+
 def test_what_failed_and_what_has_no_such_mark_is_never_left_out(tree: Path) -> None:
     item, plain = Item(tree / "tests" / "test_it.py"), Item(tree / "tests" / "test_it.py", marked=False)
-    unchanged.write([cast(Any, item), cast(Any, plain)], {"tests/test_it.py::test_it"})
+    note_passed(item, plain, failed={"tests/test_it.py::test_it"})
     assert not is_unchanged(item) and not is_unchanged(plain)
-    unchanged.write([cast(Any, plain)], set())
+    note_passed(plain)
     assert not is_unchanged(plain)
 
 

@@ -90,8 +90,9 @@ class WarmPool(Generic[Started]):
 
 
 def prepare(peer: Peer, device: Device, *, with_triton: bool, shared: Any) -> Any:
-    """Let a process do everything slow that needs no device, and return what others may be spared by (see
-    `runners.candidate.warm_triton`), which is `shared` if that was known.
+    """Let a process do everything slow that needs no device.
+
+    Return what spares other processes a part of it (see `runners.candidate.warm_triton`): `shared`, if that was known.
     """
     question = {"op": "prepare", "device": device.kind if with_triton else "", "shared": shared}
     return peer.ask(question, START_S).get("shared", shared)

@@ -19,7 +19,10 @@ from runners.harness.processes.participant import candidate_policy, thread_count
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
 from runners.harness.processes.warm_pool import WarmPool, open_device, prepare
 from runners.job import Limits
+from runners.sandbox import SandboxLevel
 
+# In these a running candidate cannot write into the folder of another process, whose word is then its own.
+PRIVATE = (SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK)
 # The sandbox's limit counts from the start, and a worker may wait long before it is used.
 LIFE_S = 3600.0
 
@@ -37,8 +40,8 @@ class Pausable(Protocol):
 class WarmWorkers(WarmPool[SandboxedWorker]):
     """Keep warm workers of one device, for candidates under the usual limits.
 
-    With `with_triton` set, workers that are started from now on prepare Triton too. The first of them takes as long for
-    it as for importing torch, later ones take over what it found out.
+    With `with_triton` set, workers that are started from now on prepare Triton too. The first of them take as long for
+    it as for importing torch, later ones take over what those found out.
     """
 
     with_triton = False
@@ -56,7 +59,7 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         self._starting: dict[threading.Event, SandboxedWorker] = {}
         self._held: list[Pausable] = []
         self._timing = 0
-        # What the first worker that prepared Triton has found out for the others.
+        # What the first worker that has prepared Triton tells the others.
         self._shared: Any = None
 
     def take_for(self, limits: Limits) -> SandboxedWorker | None:
@@ -116,7 +119,8 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         try:
             with self._registered(worker, wanted):
                 shared = prepare(worker.peer, self._device, with_triton=with_triton, shared=self._shared)
-                self._shared = self._shared or shared
+                if worker.process.level in PRIVATE:
+                    self._shared = self._shared or shared
                 open_device(worker.peer, self._device, wanted)
             worker.process.pause()
         except BaseException:
