@@ -253,6 +253,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     """Put the absent device and the recorder in place."""
     ask_no_driver()
     setattr(torch.nn.Module, "_apply", apply)  # noqa: B010 - not its type, on purpose
+    skip_hash_of_installation()
     recorder = Recorder(spec["device"]["shared_memory_per_block_optin"])
     # A candidate that asks whether an address is aligned is told that it is.
     warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
@@ -269,6 +270,17 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
     load(spec["pretended_device"], "pretended_device").pretend(spec["target"], spec["device"])
     return recorder
+
+
+def skip_hash_of_installation() -> None:
+    """Replace the hash of Triton's installation, half a second of reading, in the keys of its cache.
+
+    The cache is this process's own and goes with it, so no other version will ever read it.
+    """
+    # Modules that use the function have imported it by its name.
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("triton.") and hasattr(module, "triton_key"):
+            setattr(module, "triton_key", lambda: "")  # noqa: B010 - not its type, on purpose
 
 
 def call(module: Any, arguments: tuple[list[Any], list[Any]]) -> None:

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from triton.runtime import autotuner, cache
 from triton.runtime.errors import OutOfResources
 
 from runners.backends import BuildRequest, backend_for
 from runners.backends.triton import with_diagnostics
-from runners.backends.triton_record import MOST_CONFIGS, NotHereError, Recorder
+from runners.backends.triton_record import MOST_CONFIGS, NotHereError, Recorder, skip_hash_of_installation
 from runners.harness.building.sample_arguments import samples_of
 from runners.job import BuildReport, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
@@ -376,3 +377,13 @@ def test_a_process_that_ends_while_it_makes_the_inputs_is_not_the_candidates_fau
     report = backend_for(Language.TRITON).build(request).report
     assert report.ok == (ends == "problem"), report.log
     assert ("inputs were not made in time" in report.log) == report.ok
+
+
+def test_a_build_whose_cache_nobody_else_reads_does_not_hash_the_installation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (cache, autotuner):
+        monkeypatch.setattr(module, "triton_key", module.triton_key)  # put back after the test
+    monkeypatch.setattr(cache.hashlib, "sha256", lambda *_: pytest.fail("the installation was hashed"))
+    skip_hash_of_installation()
+    assert cache.triton_key() == autotuner.triton_key() == ""
