@@ -9,20 +9,19 @@ number is told at the end. `--long` runs all of them, and `make passed` writes t
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import platform
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from runners.backends import hip, mca
-from runners.backends.cuda import nvcc
-from runners.errors import InfraFailure
+from runners.backends.cpp import compiler_version
+from runners.backends.mca import llvm_mca
+from runners.backends.software import software_of
+from runners.doctor import hip_compiler
 
 MARK = "unchanged"
 ROOT = Path(__file__).parents[1]
@@ -32,7 +31,6 @@ COMMON = (
     "runners", "requirements.txt", "requirements-runner.txt", "requirements-dev.txt", "packages.txt", "pyproject.toml",
     "tests/conftest.py", "tests/settings.py", "tests/runners/conftest.py", "tests/optimizer/conftest.py",
 )  # fmt: skip
-PACKAGES = ("torch", "triton")
 # AMD's device code is linked with these libraries.
 DEVICE_LIBRARIES = "lib/*/amdgcn/bitcode/*"
 
@@ -103,32 +101,7 @@ def _files(place: Path) -> Iterator[Path]:
 @cache
 def _versions() -> list[str]:
     """Return the versions of the compilers and of what runs them."""
+    compilers = filter(None, (hip_compiler(), llvm_mca(), shutil.which("nvcc")))
     libraries = sorted(f"{path.name} {path.stat().st_size}" for path in Path("/usr").glob(DEVICE_LIBRARIES))
-    found = (
-        _found(nvcc),
-        _found(hip.device_compiler, "gfx942"),
-        mca.llvm_mca(),
-        *map(shutil.which, ("nvcc", "g++")),
-    )
-    told = [_told(program) for program in found if program]
-    return [platform.python_version(), platform.machine(), *map(_package, PACKAGES), *told, *libraries]
-
-
-def _found(search: Callable[..., str], *arguments: str) -> str | None:
-    try:
-        return search(*arguments)
-    except InfraFailure:
-        return None
-
-
-def _package(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
-
-
-def _told(program: str) -> str:
-    """Return what a compiler says of itself."""
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    return f"{done.returncode} {done.stdout}"
+    software = [str(software_of(target)) for target in ("cpu", "sm_90", "gfx942")]
+    return [platform.python_version(), platform.machine(), *software, *map(compiler_version, compilers), *libraries]

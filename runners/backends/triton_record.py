@@ -278,9 +278,9 @@ def skip_hash_of_installation() -> None:
     The cache is this process's own and goes with it, so no other version will ever read it.
     """
     # Modules that use the function have imported it by its name.
-    for module in list(sys.modules.values()):
-        if module.__name__.startswith("triton.") and hasattr(module, "triton_key"):
-            setattr(module, "triton_key", lambda: "")  # noqa: B010 - not its type, on purpose
+    for name, module in list(sys.modules.items()):
+        if name.startswith("triton.") and hasattr(module, "triton_key"):
+            vars(module)["triton_key"] = lambda: ""
 
 
 def call(module: Any, arguments: tuple[list[Any], list[Any]]) -> None:

@@ -20,7 +20,8 @@ def prepare(question: dict[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(Exception):
             from .warm_triton import get_ready
 
-            return {"shared": get_ready(question["shared"])}
+            if found := get_ready(question["shared"]):
+                return {"shared": found}
     return {}
 
 

@@ -42,15 +42,15 @@ def _increment(value):  # type: ignore[no-untyped-def]
     tl.store(value, tl.load(value) + 1)
 
 
-def get_ready(shared: Shared | None) -> Shared:
-    """Load Triton's compiler and its driver's helper, and return what they leave.
+def get_ready(shared: Shared | None) -> Shared | None:
+    """Load Triton's compiler and its driver's helper, and return what spares other processes a part of it.
 
-    With `shared` nothing is hashed, and no helper is compiled.
+    With `shared` nothing is hashed, no helper is compiled, and None is returned.
     """
     if shared is not None:
         _take_over(shared)
     _compile_once()
-    return shared if shared is not None else {"key": cache.triton_key(), "files": _files()}
+    return None if shared is not None else {"key": cache.triton_key(), "files": _files()}
 
 
 def _compile_once() -> None:

@@ -1,6 +1,6 @@
 """Run the short form of chaos, in which everything is real but the evaluation. It takes a minute.
 
-The runs are shorter than those of `make chaos`, and one fault in three of the matrix strikes.
+The runs are shorter than those of `make chaos`, and one fault in four of the matrix strikes.
 """
 
 from __future__ import annotations

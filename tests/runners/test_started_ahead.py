@@ -195,7 +195,7 @@ def test_later_workers_are_told_what_the_first_has_found_out_about_triton_where_
 
 @pytest.mark.processes
 def test_a_process_that_takes_over_what_triton_found_hashes_and_builds_nothing(tmp_path: Path) -> None:
-    """The driver's library is not here, so a file stands for the helper that Triton builds with it."""
+    """Let a file stand for the helper, which Triton cannot build without the driver's library."""
     program = """
 import os, sys
 from pathlib import Path
@@ -210,7 +210,7 @@ shared = warm_triton.get_ready(None)
 os.environ["TRITON_CACHE_DIR"] = str(second)
 with patch.object(cache.hashlib, "sha256", side_effect=AssertionError("the installation was hashed")):
     with patch.object(warm_triton, "_compile_once"):
-        assert warm_triton.get_ready(shared) is shared
+        assert warm_triton.get_ready(shared) is None
     assert cache.triton_key() == shared["key"]
 assert Path(second, "key", "cuda_utils.so").read_bytes() == bytes(range(256))
 assert list(shared["files"]) == ["key/cuda_utils.so"]

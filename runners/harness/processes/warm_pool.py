@@ -94,8 +94,8 @@ def prepare(peer: Peer, device: Device, *, with_triton: bool, shared: Any) -> An
 
     Return what spares other processes a part of it (see `runners.candidate.warm_triton`): `shared`, if that was known.
     """
-    question = {"op": "prepare", "device": device.kind if with_triton else "", "shared": shared}
-    return peer.ask(question, START_S).get("shared", shared)
+    told = {"device": device.kind, "shared": shared} if with_triton else {"device": "", "shared": None}
+    return peer.ask({"op": "prepare", **told}, START_S).get("shared", shared)
 
 
 def open_device(peer: Peer, device: Device, wanted: threading.Event) -> None:
