@@ -41,7 +41,7 @@ test-long: install-dev axe  ## the same with all long forms (e2e, site-long, all
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --jobs 1000 --faults 200
 
 .PHONY: passed
-passed: install-dev  ## the tests of what compilers make; tests/passed.json then tells `make test` what it need not repeat: commit it
+passed: install-dev  ## run all build tests and record them in tests/passed.json, so that `make test` skips unchanged ones; commit the file
 	$(BIN)/python -m pytest -n0 -q --long --note-passed -m unchanged
 
 .PHONY: e2e site-long
