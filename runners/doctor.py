@@ -24,7 +24,7 @@ from runners.harness.devices.gpu_state import answer_of
 from runners.harness.processes.compilers import NO_NINJA, ninja
 from runners.sandbox.base import SandboxLevel
 from runners.sandbox.cgroup import delegation
-from runners.sandbox.probe import probe_report
+from runners.sandbox.probe import probe_report, why_not_forked
 from runners.targets import TARGETS, product_target
 
 ASK_WITHIN_S = 5.0
@@ -191,6 +191,8 @@ def _sandbox() -> Iterator[Fact]:
     groups = delegation()
     detail = str(groups.base) if groups.base else f"{groups.reason}; memory is sampled, not counted by the kernel"
     yield Fact("Sandbox", "control groups", groups.base is not None, detail, DELEGATE)
+    reason = why_not_forked(found.level)
+    yield Fact("Sandbox", "fork server", reason is None, reason or "torch is imported once for many processes", "")
 
 
 def _installed_version(name: str) -> str | None:

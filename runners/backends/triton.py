@@ -141,7 +141,7 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     tools = Toolbox((RECORDER, DEVICE_STAND_IN, spec, module, *python_paths()), memory_bytes=RECORD_MEMORY_BYTES)
     argv = [sys.executable, "-I", str(RECORDER), str(spec), str(out / "record.json")]
     started = time.monotonic()
-    process = spawn(argv, policy(request, (), out, tools))
+    process = spawn(argv, policy(request, (), out, tools), preloaded=("torch", "triton"))
     done = process.outcome()
     seconds, log = time.monotonic() - started, log_of(done, request.limits.build_s)
     answer = _answer(process, out)

@@ -78,23 +78,22 @@ def without_garbage_collection() -> Iterator[None]:
 def greeting(channel: Channel) -> dict[str, Any]:
     """Return the referee's hello.
 
-    Before it, a process that was started ahead may be asked to prepare itself for a kind of device (`prepare`) and to
-    open it (`warm`).
+    Before it, a process that was started ahead may be asked to open a device (`warm`).
     """
     while (question := channel.receive())["op"] != "hello":
-        channel.send(prepared(question))
+        channel.send(warmed(question))
     return question
 
 
-def prepared(question: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a question before the hello."""
+def warmed(question: dict[str, Any]) -> dict[str, Any]:
+    """Open the device that a question before the hello names, and return the answer."""
     try:
         from . import warm
 
-        answer = warm.STEPS[question["op"]](question)
+        warm.open_device(question["device"])
     except BaseException as error:
         return failure(question, error)
-    return {**answer, "nonce": question["nonce"], "ok": True}
+    return {"nonce": question["nonce"], "ok": True}
 
 
 def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Callee:

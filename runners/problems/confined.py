@@ -19,7 +19,7 @@ def run_module(module: str, request: dict[str, Any], timeout_s: float, memory_by
     )
     # Of the installation only our code, never its data.
     policy = SandboxPolicy((*python_paths(), PACKAGE), env=_environment(), limits=limits)
-    return run(command_of(module), policy, json.dumps(request).encode())
+    return run(command_of(module), policy, json.dumps(request).encode(), preloaded=("torch",))
 
 
 def marked_line(text: str, mark: str) -> str:

@@ -14,10 +14,10 @@ from runners.sandbox.base import (
     SandboxPolicy,
     Usage,
 )
-from runners.sandbox.launch import prepare
+from runners.sandbox.launch import prepare, server_of
 from runners.sandbox.orphans import sweep_orphans
 from runners.sandbox.paths import PACKAGE, command_of, python_paths, share
-from runners.sandbox.probe import ProbeReport, allowed_level, probe, probe_report
+from runners.sandbox.probe import ProbeReport, allowed_level, probe, probe_report, why_not_forked
 from runners.sandbox.process import Sandboxed
 from runners.sandbox.removal import remove_tree
 from runners.sandbox.results import ResultFileError, read_result_file
@@ -47,6 +47,7 @@ __all__ = [
     "share",
     "spawn",
     "sweep_orphans",
+    "why_not_forked",
     "work_folder",
 ]
 
@@ -58,10 +59,16 @@ def spawn(
     *,
     stdin: bytes | None = None,
     level: SandboxLevel | None = None,
+    preloaded: Sequence[str] = (),
 ) -> Sandboxed:
-    """Start `argv` (an absolute path, or a name looked up in PATH) under `policy` and return it alive. `level`
-    overrides what the machine does best. Raises SandboxError when the sandbox can't be had."""
-    return Sandboxed(prepare(allowed_level(level), argv, policy, pass_fds), policy, stdin)
+    """Start `argv` (an absolute path, or a name looked up in PATH) under `policy` and return it alive.
+
+    `level` overrides what the machine does best. If `argv` is a command line of `python -I`, it can be forked from a
+    process that has imported the modules named by `preloaded`. Raises SandboxError when the sandbox can't be had.
+    """
+    at = allowed_level(level)
+    server = server_of(policy, preloaded) if preloaded and why_not_forked(at) is None else None
+    return Sandboxed(prepare(at, argv, policy, pass_fds, server), policy, stdin)
 
 
 def run(
@@ -71,7 +78,10 @@ def run(
     pass_fds: Sequence[int] = (),
     *,
     level: SandboxLevel | None = None,
+    preloaded: Sequence[str] = (),
 ) -> Completed:
-    """Run `argv` to its end, or to the first limit it meets. How it ended is data; SandboxError means that
-    the sandbox could not be set up."""
-    return spawn(argv, policy, pass_fds, stdin=stdin, level=level).outcome()
+    """Run `argv` to its end, or to the first limit it meets, started as by `spawn`.
+
+    How it ended is data; SandboxError means that the sandbox could not be set up.
+    """
+    return spawn(argv, policy, pass_fds, stdin=stdin, level=level, preloaded=preloaded).outcome()

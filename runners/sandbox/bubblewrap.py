@@ -35,15 +35,21 @@ def bubblewrap_argv(
     argv: Sequence[str], policy: SandboxPolicy, uid: int | None, *, filter_fd: int, status_fd: int
 ) -> list[str]:
     """Return the command line that runs `argv` under `policy`, as user `uid` if the caller is root (else None)."""
+    # What `setpriv` needs to become the job's user; it drops them in the same step.
+    become = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP")
     return [
-        _tool("bwrap"),
-        *_namespaces(as_root=uid is not None),
-        *_mounts(policy),
-        *("--chdir", str(SCRATCH), "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--"),
+        *namespaces_argv(policy, as_root=uid is not None),
+        *(become if uid is not None else ()),
+        *("--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--"),
         *_limits(policy),
         *(_become(uid, policy) if uid is not None else ()),
         *argv,
     ]
+
+
+def namespaces_argv(policy: SandboxPolicy, *, as_root: bool) -> list[str]:
+    """Return the command line that makes the namespaces, with all mounts and no capabilities in them."""
+    return [_tool("bwrap"), *_namespaces(as_root=as_root), *_mounts(policy), "--chdir", str(SCRATCH)]
 
 
 def _tool(name: str) -> str:
@@ -59,12 +65,9 @@ def _namespaces(*, as_root: bool) -> list[str]:
     shared = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     shared += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     shared += ["--hostname", supervisor_name()]
-    # The three capabilities are what `setpriv` needs to become the job's user; it drops them in the same step. As any
-    # other user, bubblewrap needs a user namespace, in which a job could gain capabilities again unless further ones
-    # are disabled.
-    if as_root:
-        return [*shared, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
-    return ["--unshare-user", "--disable-userns", *shared]
+    # As any other user, bubblewrap needs a user namespace, in which a job could gain capabilities again unless further
+    # ones are disabled.
+    return shared if as_root else ["--unshare-user", "--disable-userns", *shared]
 
 
 def _mounts(policy: SandboxPolicy) -> list[str]:

@@ -17,7 +17,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
@@ -31,7 +31,7 @@ FS_OF_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL
 NET_BIND_AND_CONNECT_TCP, SCOPE_ABSTRACT_UNIX_AND_SIGNALS = 3, 3
 ABI_WITH_NET, ABI_WITH_SCOPE = 4, 6
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_KEEPCAPS = 1, 22, 24, 8
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_KEEPCAPS = 1, 4, 22, 24, 8
 PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 38, 36, 47, 2
 SECCOMP_MODE_FILTER, CAPABILITY_VERSION_3, LAST_POSSIBLE_CAPABILITY = 2, 0x20080522, 63
 CAP_DAC_READ_SEARCH = 2
@@ -175,11 +175,17 @@ def filter_calls(program: bytes) -> None:
 
 
 def confine(config: dict[str, Any], parent: int) -> None:
-    """Take every step in an order in which each is still permitted."""
+    """Take every step in an order in which each is still permitted.
+
+    `parent` is the process with which this one must end; 0 stands for one outside this process namespace.
+    """
+    os.chdir(config["scratch"])
     # A session of its own: no controlling terminal, and signals of the caller's group do not arrive.
     os.setsid()
     set_limits(config)
     become(config)
+    # A change of user closes a process to itself in /proc, until it executes something.
+    prctl(PR_SET_DUMPABLE, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
     # The parent may have died before the death signal was requested, in which case it never arrives.
     if os.getppid() != parent:
@@ -188,13 +194,17 @@ def confine(config: dict[str, Any], parent: int) -> None:
         restrict_files(config)
     # The filter comes last, because it forbids calls that the steps above need.
     filter_calls(bytes.fromhex(config["filter"]))
+    # The job must not hold the status pipe, or it could report an exit code of its own.
+    os.close(config["status_fd"])
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def start(config: dict[str, Any]) -> int:
-    """Fork the confined child; its process id. A pipe that closes on exec tells of failures before it."""
-    # Python's pipes close on exec, which is how the parent learns that all steps succeeded.
+def fork_child(prepare: Callable[[], None]) -> int:
+    """Fork a child that calls `prepare`, and return its process id; return 0 in the child.
+
+    If `prepare` fails, end both, and print why. A pipe that the child closes after it says how that went.
+    """
     told, tell = os.pipe()
-    parent = os.getpid()
     if pid := os.fork():
         os.close(tell)
         with os.fdopen(told, "rb") as failure:
@@ -203,21 +213,20 @@ def start(config: dict[str, Any]) -> int:
                 sys.exit(message.decode("utf-8", "replace"))
         return pid
     os.close(told)
-    return child(config, parent, tell)
-
-
-def child(config: dict[str, Any], parent: int, tell: int) -> NoReturn:
     try:
-        os.chdir(config["scratch"])
-        confine(config, parent)
-        # The job must not hold the status pipe, or it could report an exit code of its own.
-        os.close(config["status_fd"])
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        for number in (signal.SIGPIPE, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        prepare()
     except (OSError, ValueError) as error:
         os.write(tell, f"confine: {error}".encode())
         os._exit(1)
+    os.close(tell)
+    return 0
+
+
+def execute(config: dict[str, Any]) -> NoReturn:
+    """Become the job's command."""
+    # Python ignores one of these and handles the other, which a program would inherit or lose.
+    for number in (signal.SIGPIPE, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(config["argv"][0], config["argv"], os.environ)  # noqa: S606 - the sandbox's purpose
     except OSError as error:
@@ -225,9 +234,12 @@ def child(config: dict[str, Any], parent: int, tell: int) -> NoReturn:
         os._exit(127)
 
 
-def supervise(child_pid: int, status_fd: int, uid: int | None) -> None:
-    """Reap children until the child ends or a stop is requested, then kill what is left and report the exit code."""
-    report(status_fd, "child-pid", child_pid)
+def supervise(child_pid: int, status_fd: int, uid: int | None, reported: int = 0) -> None:
+    """Reap children until the child ends or a stop is requested, then kill what is left and report the exit code.
+
+    `reported` is the process that the supervisor is told of instead of the child, with which everything ends.
+    """
+    report(status_fd, "child-pid", reported or child_pid)
     code = None
     while code is None:
         # Waiting for both signals at once leaves no moment in which one could be missed.
@@ -304,16 +316,25 @@ def descendants() -> list[int]:
     return found[1:]
 
 
-def main() -> None:
-    with os.fdopen(int(sys.argv[1]), "rb") as file:
-        config = json.load(file)
+def become_launcher(supervisor: int) -> None:
+    """Adopt the job's orphans, and ask for SIGTERM when the supervisor dies. Exits if it is gone."""
     # Blocked signals stay pending until sigwait takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != config["supervisor"]:
+    if os.getppid() != supervisor:
         sys.exit("confine: the supervisor is gone")
-    supervise(start(config), config["status_fd"], config["uid"])
+
+
+def main() -> None:
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        config = json.load(file)
+    become_launcher(config["supervisor"])
+    launcher = os.getpid()
+    if child := fork_child(lambda: confine(config, launcher)):
+        supervise(child, config["status_fd"], config["uid"])
+    else:
+        execute(config)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,28 @@ def config_for(
     )
 
 
+def namespaced_config(
+    argv: Sequence[str], policy: SandboxPolicy, uid: int | None, scratch: Path, status_fd: int, *, landlock: bool
+) -> Config:
+    """Translate a policy for `confine` within bubblewrap's namespaces, which show only what the policy shows."""
+    devices = device_binds(policy.devices, node=policy.device_node)
+    return Config(
+        argv=list(argv),
+        scratch=str(scratch),
+        read_only=[],
+        writable=[],
+        nodes=[],
+        rlimits=rlimits(policy),
+        uid=uid,
+        groups=list(devices.groups),
+        keep_search=False,
+        landlock=landlock,
+        filter=filter_program(policy.devices, local_sockets=policy.local_sockets).hex(),
+        status_fd=status_fd,
+        supervisor=os.getpid(),
+    )
+
+
 def launcher_argv(config_fd: int) -> list[str]:
     """Return the command line of `confine`, in the interpreter without site packages."""
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("confine.py")), str(config_fd)]

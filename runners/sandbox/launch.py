@@ -17,9 +17,10 @@ from pathlib import Path
 
 from runners.sandbox.account import own_account
 from runners.sandbox.base import Devices, SandboxError, SandboxLevel, SandboxPolicy
-from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv
+from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv, namespaces_argv
 from runners.sandbox.cgroup import Group, own_group
-from runners.sandbox.landlock import config_for, launcher_argv, make_scratch
+from runners.sandbox.fork_server import ForkConfig, ForkServer, server_for
+from runners.sandbox.landlock import config_for, launcher_argv, make_scratch, namespaced_config
 from runners.sandbox.seccomp import filter_program
 
 NVIDIA_NEEDS_BUBBLEWRAP = (
@@ -29,13 +30,22 @@ LOCAL_SOCKETS_NEED_BUBBLEWRAP = "UNIX sockets of the host are in sight without n
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
+@dataclass(frozen=True)
+class Fork:
+    """Hold the server that forks a launcher, and the descriptor of what the launcher is told."""
+
+    server: ForkServer
+    config_fd: int
+
+
 @dataclass
 class Launch:
     """Describe a process that is ready to start.
 
     `status_fd` is our end of the status pipe, for reading; `fds` must be passed on. `stop_signal` asks the launcher
-    to end everything. `disk` lists the directories whose size is limited. `group` is the job's control group, if there
-    are any here. `close` undoes all preparations.
+    to end everything; with None it ends by itself when everything below it has ended. `disk` lists the directories
+    whose size is limited. `group` is the job's control group, if there are any here. With `fork`, a server forks the
+    launcher and `argv` is not executed. `close` undoes all preparations.
     """
 
     level: SandboxLevel
@@ -43,28 +53,51 @@ class Launch:
     env: dict[str, str]
     fds: tuple[int, ...] = ()
     status_fd: int | None = None
-    stop_signal: signal.Signals = signal.SIGKILL
+    stop_signal: signal.Signals | None = signal.SIGKILL
     uid: int | None = None
     disk: tuple[Path, ...] = ()
     cwd: Path = Path("/")
     started: Callable[[], None] = lambda: None
     group: Group | None = None
+    fork: Fork | None = None
     _undo: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
         self._undo.close()
 
 
-def prepare(level: SandboxLevel, argv: Sequence[str], policy: SandboxPolicy, pass_fds: Sequence[int]) -> Launch:
-    """Prepare a launch at a level. Raises SandboxError if the policy asks for what the level can't give."""
+def prepare(
+    level: SandboxLevel,
+    argv: Sequence[str],
+    policy: SandboxPolicy,
+    pass_fds: Sequence[int],
+    server: ForkServer | None = None,
+) -> Launch:
+    """Prepare a launch at a level. Raises SandboxError if the policy asks for what the level can't give.
+
+    With a server, `argv` is a command line of `python -I`, which is forked from it.
+    """
     _check_paths(policy)
     with ExitStack() as undo:
-        launch = _PREPARERS[level](argv, policy, undo)
-        if (group := own_group(policy.limits, undo)) is not None:
-            launch.group, launch.argv = group, group.joining(launch.argv)
-        launch.fds += tuple(pass_fds)
+        if server is not None:
+            launch = _prepare_forked(server, level, argv, policy, pass_fds, undo)
+        else:
+            launch = _PREPARERS[level](argv, policy, undo)
+            if (group := own_group(policy.limits, undo)) is not None:
+                launch.group, launch.argv = group, group.joining(launch.argv)
+            launch.fds += tuple(pass_fds)
         launch._undo = undo.pop_all()
         return launch
+
+
+def server_of(policy: SandboxPolicy, preloaded: Sequence[str]) -> ForkServer | None:
+    """Return a server from which programs under this policy can be forked with these modules, or None."""
+    # The scratch directory is in none of the variables that tell servers apart.
+    return server_for(preloaded, environment(policy, SCRATCH), _cores(policy))
+
+
+def _cores(policy: SandboxPolicy) -> frozenset[int]:
+    return policy.cpus or frozenset(os.sched_getaffinity(0))
 
 
 def _check_paths(policy: SandboxPolicy) -> None:
@@ -140,18 +173,69 @@ def _pipe(undo: ExitStack) -> tuple[int, int]:
     return reading, writing
 
 
-def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack, *, landlock: bool) -> Launch:
-    if landlock and policy.devices is Devices.NVIDIA:
+def _prepare_forked(
+    server: ForkServer,
+    level: SandboxLevel,
+    argv: Sequence[str],
+    policy: SandboxPolicy,
+    pass_fds: Sequence[int],
+    undo: ExitStack,
+) -> Launch:
+    """Prepare a launch of `python -I` with the rest of `argv`, forked from a server."""
+    _check_level(level, policy)
+    uid = _own_uid(policy, undo)
+    within = level is SandboxLevel.BUBBLEWRAP
+    scratch = SCRATCH if within else make_scratch(uid, undo, policy.scratch)
+    status_read, status_write = _pipe(undo)
+    make = namespaced_config if within else config_for
+    config = make(argv[2:], policy, uid, scratch, status_write, landlock=level is SandboxLevel.LANDLOCK)
+    group = own_group(policy.limits, undo)
+    forked = ForkConfig(
+        **vars(config),
+        bubblewrap=namespaces_argv(policy, as_root=uid is not None) if within else None,
+        env=environment(policy, scratch),
+        descriptors=[0, 1, 2, status_write, *pass_fds],
+        own=list(pass_fds),
+        group="" if group is None else str(group.path / "cgroup.procs"),
+        cpus=sorted(_cores(policy)),
+    )
+    return Launch(
+        level=level,
+        argv=[],
+        env={},
+        fds=(status_write, *pass_fds),
+        status_fd=status_read,
+        # The end of the namespaces' init ends all that is in them, and the launcher then reaps it. Without namespaces,
+        # only the launcher knows what it has adopted.
+        stop_signal=None if within else signal.SIGTERM,
+        uid=uid,
+        disk=policy.writable if within else (scratch, *policy.writable),
+        started=lambda: os.close(status_write),
+        group=group,
+        fork=Fork(server, _sealed_file(forked.encode(), undo)),
+    )
+
+
+def _check_level(level: SandboxLevel, policy: SandboxPolicy) -> None:
+    """Raise SandboxError if the policy asks for what only namespaces give."""
+    if level is SandboxLevel.BUBBLEWRAP:
+        return
+    if level is SandboxLevel.LANDLOCK and policy.devices is Devices.NVIDIA:
         raise SandboxError(NVIDIA_NEEDS_BUBBLEWRAP)
     if policy.local_sockets:
         raise SandboxError(LOCAL_SOCKETS_NEED_BUBBLEWRAP)
+
+
+def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack, *, landlock: bool) -> Launch:
+    level = SandboxLevel.LANDLOCK if landlock else SandboxLevel.RLIMITS_ONLY
+    _check_level(level, policy)
     uid = _own_uid(policy, undo)
     scratch = make_scratch(uid, undo, policy.scratch)
     status_read, status_write = _pipe(undo)
     config = config_for(argv, policy, uid, scratch, status_write, landlock=landlock)
     config_fd = _sealed_file(config.encode(), undo)
     return Launch(
-        level=SandboxLevel.LANDLOCK if landlock else SandboxLevel.RLIMITS_ONLY,
+        level=level,
         argv=launcher_argv(config_fd),
         env=environment(policy, scratch),
         fds=(config_fd, status_write),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from runners.sandbox.base import (
@@ -17,12 +17,16 @@ from runners.sandbox.base import (
     confinement,
     unsandboxed_allowed,
 )
+from runners.sandbox.bubblewrap import SCRATCH
 from runners.sandbox.cgroup import delegation
-from runners.sandbox.launch import prepare
+from runners.sandbox.fork_server import ForkServer
+from runners.sandbox.launch import environment, prepare
 from runners.sandbox.orphans import sweep_orphans
+from runners.sandbox.paths import python_paths
 from runners.sandbox.process import Sandboxed
 
 TRIAL = SandboxPolicy(limits=ResourceLimits(wall_s=10))
+FORK_TRIAL = replace(TRIAL, read_only=python_paths())
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,25 @@ def why_not(level: SandboxLevel) -> str | None:
     except SandboxError as error:
         return str(error)
     return None if completed and completed.ok else f"a trial run ended with {completed}"
+
+
+@cache
+def why_not_forked(level: SandboxLevel) -> str | None:
+    """Return why programs cannot be forked from a process that has imported their modules at a level, or None.
+
+    Tried once in a process's life: old kernels do not let a process enter namespaces by a descriptor (before 5.8).
+    """
+    if level is SandboxLevel.NONE:
+        return "only a sandbox has a launcher that can be forked"
+    server = ForkServer((), environment(FORK_TRIAL, SCRATCH))
+    try:
+        launch = prepare(level, [sys.executable, "-I", "-c", "print(1)"], FORK_TRIAL, (), server)
+        completed = Sandboxed(launch, FORK_TRIAL).outcome()
+    except SandboxError as error:
+        return str(error)
+    finally:
+        server.close()
+    return None if completed.ok and completed.stdout else f"a trial run ended with {completed}"
 
 
 def allowed_level(wanted: SandboxLevel | None = None) -> SandboxLevel:

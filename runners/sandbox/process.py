@@ -12,7 +12,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterable
@@ -31,6 +30,7 @@ from runners.sandbox.meter import (
     sample,
     socket_bytes,
 )
+from runners.sandbox.starting import Started, start
 from runners.waiting import readable
 
 # Walking the scratch directory and all open descriptors costs more than reading sizes.
@@ -163,36 +163,25 @@ class Sandboxed:
             self._ended.set()
             self._started.set()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        stdin = subprocess.DEVNULL if self._stdin is None else sealed_input(self._stdin)
+    def _start(self) -> Started:
+        stdin = os.open(os.devnull, os.O_RDONLY) if self._stdin is None else sealed_input(self._stdin)
         if self._policy.cpus is not None:
             os.sched_setaffinity(0, self._policy.cpus)
-        process = subprocess.Popen(
-            self._launch.argv,
-            env=self._launch.env,
-            cwd=self._launch.cwd,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=self._launch.fds,
-            # Signals to our terminal's group must not reach the job.
-            start_new_session=True,
-        )
-        if stdin >= 0:
+        try:
+            process = start(self._launch, stdin)
+        finally:
             os.close(stdin)
         self._launch.started()
-        # A pidfd refers to this process for ever, even after its number has been reused.
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = process.pidfd
         self.pid = process.pid
         self._started.set()
         return process
 
-    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+    def _watch(self, process: Started) -> None:
         with selectors.DefaultSelector() as selector:
             for stream, capture in ((process.stdout, self._stdout), (process.stderr, self._stderr)):
-                if stream is not None:
-                    os.set_blocking(stream.fileno(), False)
-                    selector.register(stream, selectors.EVENT_READ, capture.add)
+                os.set_blocking(stream, False)
+                selector.register(stream, selectors.EVENT_READ, capture.add)
             if self._launch.status_fd is not None:
                 selector.register(self._launch.status_fd, selectors.EVENT_READ, self._note_status)
             selector.register(self._pidfd, selectors.EVENT_READ)
@@ -255,8 +244,15 @@ class Sandboxed:
         if self._killed and time.monotonic() - self._killed_at > STOP_GRACE_S:
             self._kill_tree()
 
-    def _take_sample(self) -> None:
+    def _members_of_job(self) -> list[int]:
+        """Return the processes that count as the job's: all but forked launchers, which share a server's memory."""
         tree = process_tree(self.pid)
+        if self._launch.fork is None:
+            return tree
+        return [pid for pid in tree if pid not in (self.pid, self._status_value("waiting-pid"))]
+
+    def _take_sample(self) -> None:
+        tree = self._members_of_job()
         taken = sample(tree)
         if taken.memory_bytes > self._policy.limits.memory_bytes:
             taken = Sample(proportional_bytes(tree), taken.cpu_s, taken.processes)
@@ -267,7 +263,7 @@ class Sandboxed:
 
     def _look_closely(self) -> None:
         """Enforce what takes longer to measure: memory beside the resident one, disk, and the host's own reserve."""
-        tree, limits = process_tree(self.pid), self._policy.limits
+        tree, limits = self._members_of_job(), self._policy.limits
         hidden = page_table_bytes(tree) + socket_bytes(tree)
         if self._now.memory_bytes + hidden > limits.memory_bytes:
             self.kill(KillReason.MEMORY)
@@ -277,16 +273,20 @@ class Sandboxed:
             self.kill(KillReason.HOST)
 
     def _stop(self) -> None:
-        """Ask a launcher that cleans up after itself to end; kill any other with its descendants.
+        """Ask a launcher that cleans up after itself to end, or end what is below it; kill any other with all of it.
 
-        The launcher is stopped before it is killed, so that no new process appears below it.
+        A launcher that is killed is stopped before, so that no new process appears below it.
         """
-        if self._launch.stop_signal != signal.SIGKILL:
-            self._signal(self._pidfd, self._launch.stop_signal)
-            return
-        self._signal(self._pidfd, signal.SIGSTOP)
-        self._signal(self._init_pidfd, signal.SIGKILL)
-        self._kill_tree()
+        asked = self._launch.stop_signal
+        if asked is None:
+            self._signal(self._init_pidfd, signal.SIGKILL)
+            self._kill(process_tree(self.pid)[1:])
+        elif asked == signal.SIGKILL:
+            self._signal(self._pidfd, signal.SIGSTOP)
+            self._signal(self._init_pidfd, signal.SIGKILL)
+            self._kill_tree()
+        else:
+            self._signal(self._pidfd, asked)
 
     @staticmethod
     def _signal(pidfd: int, number: signal.Signals) -> None:
@@ -296,7 +296,11 @@ class Sandboxed:
 
     def _kill_tree(self) -> None:
         """End the launcher and all its descendants, the youngest first."""
-        for pid in reversed(process_tree(self.pid)):
+        self._kill(process_tree(self.pid))
+
+    @staticmethod
+    def _kill(pids: list[int]) -> None:
+        for pid in reversed(pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -306,19 +310,18 @@ class Sandboxed:
             self._signal(self._init_pidfd, signal.SIGKILL)
             readable(self._init_pidfd, STOP_GRACE_S)
 
-    def _finish(self, process: subprocess.Popen[bytes]) -> None:
+    def _finish(self, process: Started) -> None:
         wall_s = time.monotonic() - self._started_at
-        _, wait_status, resources = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(wait_status)
+        ended, cpu_s = process.reap(has_begun=self._init_pidfd >= 0)
         self._close_descriptors(process)
-        code = self._status_value("exit-code") if self._launch.status_fd is not None else process.returncode
+        code = self._status_value("exit-code") if self._launch.status_fd is not None else ended
         # The kernel ends a job at its group's limit before we see it there.
         if self._killed is None and self._launch.group is not None and self._launch.group.ran_out_of_memory:
             self._killed = KillReason.MEMORY
         # Without an exit code in the status pipe it was the launcher that failed, not the job.
-        if code is None and self._killed is None and process.returncode >= 0:
+        if code is None and self._killed is None and ended >= 0:
             raise SandboxError(f"the sandbox could not be set up: {self._stderr.text().strip()}")
-        exit_code, number = _split_code(code if code is not None else process.returncode)
+        exit_code, number = _split_code(code if code is not None else ended)
         if self._killed is not None and code is None:
             exit_code, number = None, int(signal.SIGKILL)
         self._completed = Completed(
@@ -328,13 +331,13 @@ class Sandboxed:
             stderr=self._stderr.text(),
             output_bytes=self._output_bytes(),
             wall_s=wall_s,
-            cpu_s=max(self._cpu_s, resources.ru_utime + resources.ru_stime),
+            cpu_s=max(self._cpu_s, cpu_s),
             peak_memory_bytes=self._peak_bytes,
             killed_reason=self._killed,
             level=self.level,
         )
 
-    def _close_descriptors(self, process: subprocess.Popen[bytes]) -> None:
+    def _close_descriptors(self, process: Started) -> None:
         with self._lock:
             for fd in (self._pidfd, self._init_pidfd):
                 if fd >= 0:
@@ -343,9 +346,7 @@ class Sandboxed:
             for pidfd in self._members.values():
                 os.close(pidfd)
             self._members.clear()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+        process.close()
 
 
 def _pump(key: selectors.SelectorKey) -> bool:

@@ -12,6 +12,7 @@ from runners.harness.oracle.client import OracleClient
 from runners.harness.oracle.confinement import oracle_policy
 from runners.harness.oracle.pool import CPU, TrustedPool
 from runners.harness.oracle.zygote import Zygote
+from runners.harness.processes.preloading import META_DEVICE, TORCH
 from runners.harness.timing import noise
 
 
@@ -37,7 +38,7 @@ def fresh_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @cache
 def process_with_torch() -> Zygote:
     """Start the process from which oracles of tests' own problems are forked."""
-    process = Zygote(oracle_policy(CPU), for_modules=True)
+    process = Zygote(oracle_policy(CPU), (*TORCH, META_DEVICE))
     atexit.register(process.close)
     return process
 

@@ -13,6 +13,7 @@ from runners.harness.devices.capacity import Standing, limits_for
 from runners.harness.devices.device import Device
 from runners.harness.oracle import pool as pool_module
 from runners.harness.oracle.pool import TrustedPool
+from runners.harness.processes.preloading import META_DEVICE
 from runners.problems import load
 
 FRESH, MOST_ORACLES = Standing().fresh, Standing().oracles
@@ -39,8 +40,8 @@ class RecordedOracle:
 class RecordedZygote:
     """Stand for a process that has imported torch."""
 
-    def __init__(self, policy: Any, *, for_modules: bool = False) -> None:
-        self.for_modules = for_modules
+    def __init__(self, policy: Any, preloaded: tuple[str, ...]) -> None:
+        self.for_modules = META_DEVICE in preloaded
 
 
 class RecordedSpare:

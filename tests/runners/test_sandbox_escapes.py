@@ -496,14 +496,27 @@ def _remove_what_controls_left(name: str) -> None:
             (Path(folder) / name).unlink()
 
 
-def attack_inside(attack: Attack, given: dict[str, Any], level: SandboxLevel, **policy_extra: Any) -> Completed:
+# A forked program has imported modules, and Python's site packages are there.
+STARTS = {"executed": (INTERPRETER, ()), "forked": ([sys.executable, "-I", "-c"], ("json",))}
+
+
+@pytest.fixture(scope="module", params=STARTS)
+def start(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+def attack_inside(
+    attack: Attack, given: dict[str, Any], level: SandboxLevel, start: str = "executed", **policy_extra: Any
+) -> Completed:
+    interpreter, preloaded = STARTS[start]
     policy = SandboxPolicy(
         read_only=(*python_paths(), Path(given["shown"])),
         writable=(Path(given["writable"]),),
         limits=attack.limits,
         **policy_extra,
     )
-    return run([*INTERPRETER, PRELUDE, json.dumps(given), attack.code], policy, level=level)
+    return run([*interpreter, PRELUDE, json.dumps(given), attack.code], policy, level=level, preloaded=preloaded)
 
 
 def attack_outside(attack: Attack, given: dict[str, Any], scratch: Path) -> str:
@@ -521,12 +534,17 @@ def attack_outside(attack: Attack, given: dict[str, Any], scratch: Path) -> str:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_escape_succeeds_outside_and_is_held_inside(
-    name: str, level: SandboxLevel, playground: dict[str, Any], tmp_path: Path, controls: dict[str, str]
+    name: str,
+    level: SandboxLevel,
+    start: str,
+    playground: dict[str, Any],
+    tmp_path: Path,
+    controls: dict[str, str],
 ) -> None:
     attack = ATTACKS[name]
     if attack.needs_root and not ROOT:
         pytest.skip("the control needs root")
-    inside = attack_inside(attack, playground, level)
+    inside = attack_inside(attack, playground, level, start)
     outside = controls.get(name) or attack_outside(attack, playground, tmp_path)
     controls[name] = outside
     if "ESCAPED" not in outside and attack.may_lack:
@@ -543,7 +561,12 @@ ALLOWED_TO_ACCELERATORS = {"makes a memory file"}
 @pytest.mark.parametrize("devices", [Devices.NONE, pytest.param(Devices.NVIDIA, marks=pytest.mark.gpu)], ids=str)
 @pytest.mark.parametrize("name", [*NETWORK, *FILES, *PROCESSES, *KERNEL])
 def test_escape_is_held_inside_a_profiled_process_too(
-    name: str, devices: Devices, playground: dict[str, Any], tmp_path: Path, controls: dict[str, str]
+    name: str,
+    devices: Devices,
+    start: str,
+    playground: dict[str, Any],
+    tmp_path: Path,
+    controls: dict[str, str],
 ) -> None:
     """A profiler's process may connect sockets of its own, and one on a GPU has the device besides."""
     if reason := why_not(SandboxLevel.BUBBLEWRAP) or (devices is Devices.NVIDIA and not GPU and "an NVIDIA GPU"):
@@ -556,8 +579,7 @@ def test_escape_is_held_inside_a_profiled_process_too(
     if "ESCAPED" not in outside and (attack.may_lack or (attack.needs_root and not ROOT)):
         pytest.skip(f"the control does not succeed here: {outside.strip()}")
     assert "ESCAPED" in outside, outside
-    extra = {"devices": devices, "local_sockets": True}
-    inside = attack_inside(attack, playground, SandboxLevel.BUBBLEWRAP, **extra)
+    inside = attack_inside(attack, playground, SandboxLevel.BUBBLEWRAP, start, devices=devices, local_sockets=True)
     assert "ESCAPED" not in inside.stdout
     assert "held:" in inside.stdout or inside.signal is not None, inside
 
@@ -643,13 +665,23 @@ def test_daemons_die_when_the_job_is_killed(level: SandboxLevel) -> None:
     assert running(marker) == []
 
 
-def test_job_dies_with_its_supervisor(level: SandboxLevel, tmp_path: Path) -> None:
-    marker = str(time.monotonic_ns())
-    code = (
-        "import sys; from runners.sandbox import *; "
-        f"run(['/bin/sh', '-c', {DAEMON.format(marker=marker) + '; sleep 30.' + marker!r}], SandboxPolicy(),"
-        f" level=SandboxLevel({level.value!r}))"
+def supervised(shell: str, level: SandboxLevel, start: str) -> str:
+    """Return the code of a supervisor whose job runs a shell command."""
+    if start == "executed":
+        argv = "['/bin/sh', '-c', command]"
+    else:
+        call = "import subprocess, sys; subprocess.run(['/bin/sh', '-c', sys.argv[1]])"
+        argv = f"[sys.executable, '-I', '-c', {call!r}, command]"
+    return (
+        "import sys; from runners.sandbox import *; print('ready', flush=True); "
+        f"command = {shell!r}; run({argv}, SandboxPolicy(python_paths()), level=SandboxLevel({level.value!r}),"
+        f" preloaded={STARTS[start][1]!r})"
     )
+
+
+def test_job_dies_with_its_supervisor(level: SandboxLevel, start: str) -> None:
+    marker = str(time.monotonic_ns())
+    code = supervised(DAEMON.format(marker=marker) + "; sleep 30." + marker, level, start)
     supervisor = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
     assert eventually(lambda: len(running(marker)) == 2)
     supervisor.kill()
@@ -658,17 +690,17 @@ def test_job_dies_with_its_supervisor(level: SandboxLevel, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("delay_ms", range(0, 12, 2))
-def test_job_of_a_supervisor_killed_during_the_launch_is_swept_away(delay_ms: int, level: SandboxLevel) -> None:
+def test_job_of_a_supervisor_killed_during_the_launch_is_swept_away(
+    delay_ms: int, level: SandboxLevel, start: str
+) -> None:
     marker = str(time.monotonic_ns())
-    code = (
-        "import sys; from runners.sandbox import *; print('ready', flush=True); "
-        f"run(['/bin/sh', '-c', 'sleep 30.{marker}; true'], SandboxPolicy(), level=SandboxLevel({level.value!r}))"
-    )
+    code = supervised(f"sleep 30.{marker}; true", level, start)
     supervisor = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE)
     assert supervisor.stdout is not None
     with supervisor.stdout as ready:
         ready.readline()
-    time.sleep(delay_ms / 1000)
+    # A forked launch comes after a trial and the start of a server.
+    time.sleep((delay_ms if start == "executed" else 25 * delay_ms) / 1000)
     supervisor.kill()
     supervisor.wait()
     time.sleep(0.05)
@@ -735,7 +767,9 @@ def test_environment_of_the_first_process_shows_the_policy_only(
 
 @pytest.mark.skipif(not ROOT, reason="starts the sandbox as another user")
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs an interpreter that nobody can run")
-def test_escapes_are_held_for_a_caller_who_is_not_root(level: SandboxLevel, playground: dict[str, Any]) -> None:
+def test_escapes_are_held_for_a_caller_who_is_not_root(
+    level: SandboxLevel, start: str, playground: dict[str, Any]
+) -> None:
     names = [*PROCESSES, "connects to a TCP port of the host", "makes a user namespace", "forks without end"]
     given = {**playground, "victim": os.getpid()}
     attacks = {name: ATTACKS[name].code for name in names}
@@ -743,12 +777,15 @@ def test_escapes_are_held_for_a_caller_who_is_not_root(level: SandboxLevel, play
         "import json, sys; sys.path.insert(0, sys.argv[1]); from runners.sandbox import *;"
         "limits = ResourceLimits(wall_s=10, processes=64); given, attacks = json.loads(sys.argv[3]), sys.argv[4];"
         "policy = SandboxPolicy(limits=limits, read_only=python_paths());"
-        "command = [sys.executable, '-I', '-S', '-c', sys.argv[5], json.dumps(given)];"
-        "done = {n: run([*command, code], policy, level=SandboxLevel(sys.argv[2]))"
+        "preloaded = json.loads(sys.argv[6]); isolated = ['-I'] if preloaded else ['-I', '-S'];"
+        "command = [sys.executable, *isolated, '-c', sys.argv[5], json.dumps(given)];"
+        "done = {n: run([*command, code], policy, level=SandboxLevel(sys.argv[2]), preloaded=preloaded)"
         " for n, code in json.loads(attacks).items()};"
+        "assert not preloaded or why_not_forked(SandboxLevel(sys.argv[2])) is None;"
         "print(json.dumps({n: [d.stdout, d.signal] for n, d in done.items()}))"
     )
     arguments = [str(REPOSITORY), level.value, json.dumps(given), json.dumps(attacks), PRELUDE]
+    arguments.append(json.dumps(STARTS[start][1]))
     done = subprocess.run(
         [*AS_NOBODY, "/usr/bin/python3", "-B", "-I", "-c", driver, *arguments],
         env={"KS_CANARY": CANARY, "PATH": "/usr/bin:/bin"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +14,9 @@ from runners.errors import InfraFailure
 from runners.harness.devices.device import Device
 from runners.harness.processes import warm_pool, warm_workers
 from runners.harness.processes.peer import Peer
+from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.warm_pool import WarmPool, open_device
-from runners.sandbox import SandboxLevel
+from runners.sandbox import SandboxLevel, SandboxPolicy, python_paths, run
 
 
 @pytest.fixture(autouse=True)
@@ -139,14 +139,13 @@ class Begun:
 def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     spare = Begun()
 
-    def warm(*_: Any, **__: Any) -> None:
+    def open_slowly(*_: Any) -> None:
         spare.begun.set()
         spare.go_on.wait(5.0)
 
     monkeypatch.setattr(warm_workers, "start_worker", lambda *_: spare)
     monkeypatch.setattr(warm_workers, "candidate_policy", lambda *_: None)
-    monkeypatch.setattr(warm_workers, "prepare", warm)
-    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
+    monkeypatch.setattr(warm_workers, "open_device", open_slowly)
     return spare
 
 
@@ -170,52 +169,39 @@ def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
         assert warm_workers_of_device.take() is not None
 
 
-@pytest.mark.parametrize("level", [SandboxLevel.BUBBLEWRAP, SandboxLevel.RLIMITS_ONLY])
-def test_later_workers_are_told_what_the_first_has_found_out_about_triton_where_none_can_forge_it(
-    begun: Begun, monkeypatch: Any, level: SandboxLevel
-) -> None:
-    begun.process.level = level
-    told: list[Any] = []
-
-    def prepare(*_: Any, shared: Any, **__: Any) -> Any:
-        told.append(shared)
-        return {"key": "found", "files": {}}
-
-    monkeypatch.setattr(warm_workers, "prepare", prepare)
-    workers = warm_workers.WarmWorkers(Device("test"))
-    workers.expect(1)
-    workers.take()
-    workers.expect(1)
-    workers.take()
-    workers._threads.shutdown()
-    known = {"key": "found", "files": {}} if level is SandboxLevel.BUBBLEWRAP else None
-    assert told == [None, *[known] * (len(told) - 1)]
-    assert len(told) > 1
-
-
 @pytest.mark.processes
-def test_a_process_that_takes_over_what_triton_found_hashes_and_builds_nothing(tmp_path: Path) -> None:
-    """Let a file stand for the helper, which Triton cannot build without the driver's library."""
+def test_a_process_forked_for_triton_has_hashed_its_installation_and_loaded_its_compiler() -> None:
     program = """
 import os, sys
-from pathlib import Path
-from unittest.mock import patch
-from runners.candidate import warm_triton
+assert {"torch", "triton", "triton.backends.nvidia.compiler"} <= set(sys.modules)
 from triton.runtime import cache
-first, second = map(Path, sys.argv[1:])
-os.environ["TRITON_CACHE_DIR"] = str(first)
-Path(first, "key").mkdir(parents=True)
-Path(first, "key", "cuda_utils.so").write_bytes(bytes(range(256)))
-shared = warm_triton.get_ready(None)
-os.environ["TRITON_CACHE_DIR"] = str(second)
-with patch.object(cache.hashlib, "sha256", side_effect=AssertionError("the installation was hashed")):
-    with patch.object(warm_triton, "_compile_once"):
-        assert warm_triton.get_ready(shared) is None
-    assert cache.triton_key() == shared["key"]
-assert Path(second, "key", "cuda_utils.so").read_bytes() == bytes(range(256))
-assert list(shared["files"]) == ["key/cuda_utils.so"]
-warm_triton.get_ready(shared)
+import hashlib
+hashlib.sha256 = None
+assert len(cache.triton_key()) > 0
+assert "TRITON_CACHE_DIR" not in os.environ
+print("ready")
 """
-    folders = [str(tmp_path / name) for name in ("first", "second")]
-    done = subprocess.run([sys.executable, "-c", program, *folders], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    modules = modules_for(Device("cuda"), with_triton=True)
+    done = run([sys.executable, "-I", "-c", program], SandboxPolicy(python_paths()), preloaded=modules)
+    assert done.stdout == "ready\n", done.stderr
+
+
+def test_workers_are_forked_with_triton_once_a_candidate_is_known_to_use_it(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def start(kind: str, policy: None, preload: tuple[str, ...], inbox: Path) -> Begun:
+        asked.append(preload)
+        return begun
+
+    monkeypatch.setattr(warm_workers, "start_worker", start)
+    begun.go_on.set()
+    device = Device("cuda")
+    for with_triton in (False, True):
+        workers = warm_workers.WarmWorkers(device)
+        workers.with_triton = with_triton
+        workers.expect(1)
+        workers.take()
+    assert asked == [modules_for(device), modules_for(device, with_triton=True)]
+    assert set(asked[1]) > set(asked[0])

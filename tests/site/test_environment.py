@@ -19,7 +19,8 @@ READERS = {"text", "flag", "words", "count", "number", "days", "get", "getenv", 
 # what the product sets for processes of its own, and what every program reads
 INSIDE = {
     "KERNELSCI_DEVICE", "KERNELSCI_FLUSH_BYTES", "KERNELSCI_STARTED", "DJANGO_SETTINGS_MODULE", "PATH", "HOME",
-    "MAX_JOBS", "PYTHONPATH", "TMPDIR", "TORCHINDUCTOR_COMPILE_THREADS", "PRETENDED_DEVICE", "TRITON_INTERPRET",
+    "MAX_JOBS", "PYTHONPATH", "TMPDIR", "TORCHINDUCTOR_COMPILE_THREADS", "TRITON_INTERPRET",
+    "KERNELSCI_PRETENDED_DEVICE",
 }  # fmt: skip
 
 

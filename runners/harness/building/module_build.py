@@ -37,6 +37,7 @@ from runners.harness.memory.arena import Arena
 from runners.harness.memory.shared_memory import SharedMemory
 from runners.harness.processes import compilers
 from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
+from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, start_worker
 from runners.harness.timing import environment
 from runners.harness.timing.environment import HARNESS_VERSION
@@ -263,7 +264,8 @@ class _Build:
             self.device, self._limits, thread_count(), shown, artefact.env, host_bytes, artefact.scratch
         )
         room = {name: max(SCRATCH_BYTES, getattr(policy.limits, name)) for name in ("scratch_bytes", "file_bytes")}
-        return start_worker(artefact.kind, replace(policy, limits=replace(policy.limits, **room)))
+        roomy = replace(policy, limits=replace(policy.limits, **room))
+        return start_worker(artefact.kind, roomy, modules_for(self.device))
 
     def _explained(self, failure: CandidateFailure, log: str, seconds: float) -> CandidateFailure:
         """Describe the failure with the step in which it happened. Raises InfraFailure if the machine lacks a tool."""

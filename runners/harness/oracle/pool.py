@@ -18,6 +18,7 @@ from runners.harness.devices.device import Device
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.confinement import oracle_policy, shares_process
 from runners.harness.oracle.zygote import Zygote
+from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.warm_workers import WarmWorkers
 from runners.job import ProblemBundle
 
@@ -46,7 +47,7 @@ class TrustedPool:
         with self._lock:
             if self._zygote is None or not self._zygote.alive:
                 self._drop_oracles()
-                self._zygote = Zygote(oracle_policy(self._device))
+                self._zygote = self._new_zygote()
             return self._zygote
 
     def borrow(self, bundle: ProblemBundle) -> OracleClient:
@@ -70,9 +71,10 @@ class TrustedPool:
         return fresh
 
     def _new_oracle(self) -> OracleClient:
-        # On a CPU importing what few problems need would compete with the candidate's build.
-        own = Zygote(oracle_policy(self._device), for_modules=self._device.kind != "cpu")
-        return self._oracle_of(own, is_alone=True)
+        return self._oracle_of(self._new_zygote(), is_alone=True)
+
+    def _new_zygote(self) -> Zygote:
+        return Zygote(oracle_policy(self._device), modules_for(self._device))
 
     def _oracle_of(self, zygote: Zygote, *, is_alone: bool) -> OracleClient:
         if self._device.kind == "cpu":

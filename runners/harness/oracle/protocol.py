@@ -10,8 +10,5 @@ DEVICE_VARIABLE = "KERNELSCI_DEVICE"
 # How much to read there so that nothing of use is left in the caches.
 FLUSH_VARIABLE = "KERNELSCI_FLUSH_BYTES"
 
-# The argument of a process whose problem is an imported module.
-MODULES = "modules"
-
 # Answers one question of the referee.
 Answer = Callable[[dict[str, Any]], dict[str, Any]]

@@ -19,20 +19,15 @@ import traceback
 from typing import Any
 
 from runners.candidate.channel import Channel, ChannelClosed
-from runners.harness.oracle.protocol import DEVICE_VARIABLE, MODULES, Answer
+from runners.harness.oracle.protocol import DEVICE_VARIABLE, Answer
 
 
-def main(descriptor: str, kind: str = "") -> None:
+def main(descriptor: str) -> None:
     """Serve fork requests until the socket closes."""
     gc.disable()  # nothing that an import makes is garbage
     import torch
 
-    if kind == MODULES:
-        # The first arithmetic on the meta device imports 900 modules, which takes as long as importing torch. What
-        # oracles of modules do needs them in most cases; whoever is forked ahead imports them while nobody waits.
-        torch.empty(1, device="meta") + 1
     gc.enable()
-
     torch.set_grad_enabled(False)
     # Problems' code may print anything, and nobody reads it.
     silent = os.open(os.devnull, os.O_WRONLY)

@@ -9,11 +9,12 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from runners.errors import InfraFailure
-from runners.harness.oracle.protocol import MODULES
+from runners.harness.processes.preloading import TORCH
 from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
 
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
@@ -21,19 +22,17 @@ _SHIPPED = re.compile(r"/problems/shipped/")
 
 
 class Zygote:
-    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child.
+    """Start a process with torch in a sandbox; `fork` asks for a child.
 
-    With `for_modules`, what torch needs for counting a module's bytes is imported too.
+    `preloaded` names what was imported in the process from which it is forked itself (see `preloading`).
     """
 
-    def __init__(self, policy: SandboxPolicy, *, for_modules: bool = False) -> None:
+    def __init__(self, policy: SandboxPolicy, preloaded: Sequence[str] = TORCH) -> None:
         _compile_once()
         self._socket, far = socket.socketpair()
-        command = command_of(
-            "runners.harness.oracle.trusted", str(far.fileno()), *([MODULES] if for_modules else [])
-        )
+        command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
         try:
-            self._process = spawn(command, policy, (far.fileno(),))
+            self._process = spawn(command, policy, (far.fileno(),), preloaded=preloaded)
         except BaseException:
             self._socket.close()
             raise

@@ -16,9 +16,9 @@ from pathlib import Path
 from runners.backends.base import LIBRARIES, Artefact
 from runners.harness.memory.contents import Setups
 from runners.harness.processes.peer import Peer
+from runners.harness.processes.preloading import PROGRAM, TORCH
 from runners.sandbox import Sandboxed, SandboxPolicy, new_folder, remove_tree, spawn
 
-PROGRAM = Path(__file__).parents[2] / "candidate"
 # Makes a package of that one folder: nothing beside it is on the import path.
 BOOTSTRAP = (
     "import sys, types; package = types.ModuleType('candidate'); package.__path__ = [sys.argv[1]]; "
@@ -57,22 +57,27 @@ class SandboxedWorker:
 def start_worker(
     kind: str,
     policy: SandboxPolicy,
-    preload: tuple[str, ...] = (),
+    preload: tuple[str, ...] = TORCH,
     inbox: Path | None = None,
-    around: Callable[[Sequence[str]], list[str]] = list,
+    around: Callable[[Sequence[str]], list[str]] | None = None,
 ) -> SandboxedWorker:
     """Start the program for artefacts of that kind. Raises SandboxError.
 
-    `preload` names modules to import before it is told anything. `around` wraps its command line in another's, a
+    `preload` names modules that a module's process has imported before it is told anything; absolute paths in it name
+    files that only a process runs from which others are forked. `around` wraps its command line in another's, a
     profiler's.
     """
     peer = Peer()
     # -S leaves out site packages, which a native kernel does not need.
-    isolation = ["-I", "-S"] if kind in LIBRARIES else ["-I"]
+    isolation, preload = (["-I", "-S"], ()) if kind in LIBRARIES else (["-I"], preload)
     channel_fd = peer.far_socket.fileno()
-    argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]
+    imports = ",".join(name for name in preload if not name.startswith("/"))
+    argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), imports]
     try:
-        process = spawn(around(argv), policy, (channel_fd,))
+        if around is None:
+            process = spawn(argv, policy, (channel_fd,), preloaded=preload)
+        else:
+            process = spawn(around(argv), policy, (channel_fd,))
     except BaseException:
         peer.close()
         raise

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from runners.candidate.channel import ChannelError
 from runners.errors import Cancelled, InfraFailure
@@ -87,15 +87,6 @@ class WarmPool(Generic[Started]):
             wanted.set()
             with suppress(*FAILURES):
                 self._close(future.result())
-
-
-def prepare(peer: Peer, device: Device, *, with_triton: bool, shared: Any) -> Any:
-    """Let a process do everything slow that needs no device.
-
-    Return what spares other processes a part of it (see `runners.candidate.warm_triton`): `shared`, if that was known.
-    """
-    told = {"device": device.kind, "shared": shared} if with_triton else {"device": "", "shared": None}
-    return peer.ask({"op": "prepare", **told}, START_S).get("shared", shared)
 
 
 def open_device(peer: Peer, device: Device, wanted: threading.Event) -> None:

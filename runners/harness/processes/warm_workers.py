@@ -11,18 +11,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from runners.harness.devices.capacity import standing
 from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.participant import candidate_policy, thread_count
+from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
-from runners.harness.processes.warm_pool import WarmPool, open_device, prepare
+from runners.harness.processes.warm_pool import WarmPool, open_device
 from runners.job import Limits
-from runners.sandbox import SandboxLevel
 
-# In these a running candidate cannot write into the folder of another process, whose word is then its own.
-PRIVATE = (SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK)
 # The sandbox's limit counts from the start, and a worker may wait long before it is used.
 LIFE_S = 3600.0
 
@@ -40,8 +38,7 @@ class Pausable(Protocol):
 class WarmWorkers(WarmPool[SandboxedWorker]):
     """Keep warm workers of one device, for candidates under the usual limits.
 
-    With `with_triton` set, workers that are started from now on prepare Triton too. The first of them take as long for
-    it as for importing torch, later ones take over what those found out.
+    With `with_triton` set, workers that are started from now on have Triton ready too.
     """
 
     with_triton = False
@@ -59,8 +56,6 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         self._starting: dict[threading.Event, SandboxedWorker] = {}
         self._held: list[Pausable] = []
         self._timing = 0
-        # What the first worker that has prepared Triton tells the others.
-        self._shared: Any = None
 
     def take_for(self, limits: Limits) -> SandboxedWorker | None:
         """Return a warm worker, or None if there is none or the limits are unusual."""
@@ -114,13 +109,9 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         self._wait_for_quiet(wanted)
         inbox = new_inbox()
         policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,))
-        with_triton = self.with_triton
-        worker = start_worker("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
+        worker = start_worker("module", policy, modules_for(self._device, with_triton=self.with_triton), inbox)
         try:
             with self._registered(worker, wanted):
-                shared = prepare(worker.peer, self._device, with_triton=with_triton, shared=self._shared)
-                if worker.process.level in PRIVATE:
-                    self._shared = self._shared or shared
                 open_device(worker.peer, self._device, wanted)
             worker.process.pause()
         except BaseException:

@@ -1,0 +1,270 @@
+"""Fork sandboxed Python programs from an interpreter that has imported what they need. Run as a script:
+`python -I forking.py SOCKET_FD IDLE_S MODULES`.
+
+Importing torch takes a second or more of processor time, a fork some milliseconds. This process imports MODULES
+(names with commas between them; absolute paths name files of ours that prepare something) and runs nothing else. It
+has no secret and no variable but those of the sandbox, so a program that was forked from it finds nothing in its memory
+that it might not know. All programs find modules at the same addresses.
+
+A request is one byte with descriptors: a sealed file with the configuration (`fork_server.ForkConfig`), and one for
+each number in its `descriptors`. The answer is the launcher's process id with a descriptor of it. A launcher is forked
+from here, does what `confine` does, and forks the program, which becomes what `python -I` with the rest of the
+configuration's `argv` would be. For bubblewrap, the launcher first starts it around a process that only waits, and the
+program then enters that one's namespaces. Sources: setns(2), pidfd_open(2), pid_namespaces(7), user_namespaces(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any, NoReturn
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+ALWAYS_JOINED = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
+# Waits until its input ends, and repeats what it is told, which shows that everything is mounted.
+WAITING = "/usr/bin/cat"
+MOST_DESCRIPTORS = 32
+
+
+def _confine() -> Any:
+    """Run the neighbour without its package, whose other modules would be in every program's memory."""
+    path = Path(__file__).with_name("confine.py")
+    module = types.ModuleType("_confine")
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - a file of ours
+    return module
+
+
+confine = _confine()
+
+
+def main() -> None:
+    """Import, serve forks until the socket closes, and run the program in the process that a fork leads to."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+    gc.disable()  # nothing that an import makes is garbage
+    for name in filter(None, sys.argv[3].split(",")):
+        preload(name)
+    gc.enable()
+    # What exists before a fork stays out of garbage collection, which would otherwise write to it and copy its pages.
+    gc.freeze()
+    # The kernel then reaps the launchers.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    run(serve(requests, float(sys.argv[2])))
+
+
+def preload(name: str) -> None:
+    """Import a module or run a file. Programs meet again what fails here."""
+    with contextlib.suppress(Exception):
+        if name.startswith("/"):
+            runpy.run_path(name)
+        else:
+            importlib.import_module(name)
+
+
+def serve(requests: socket.socket, idle_s: float) -> dict[str, Any]:
+    """Answer requests. Return the configuration in a process that shall be the program.
+
+    End when the socket closes, and when nothing was asked for `idle_s` and no launcher lives.
+    """
+    server = os.getpid()
+    while True:
+        try:
+            if not select.select([requests], [], [], idle_s)[0]:
+                if has_children():
+                    continue
+                os._exit(0)
+            request, descriptors, _, _ = socket.recv_fds(requests, 1, MOST_DESCRIPTORS)
+        except OSError:
+            os._exit(0)
+        if not request:
+            os._exit(0)
+        if (pid := os.fork()) == 0:
+            requests.detach()
+            return launched(descriptors, server)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        answer(requests, pid)
+
+
+def has_children() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def answer(requests: socket.socket, pid: int) -> None:
+    """Send the launcher's process id and a descriptor of it; without one, it has ended and was reaped."""
+    try:
+        descriptors = [os.pidfd_open(pid)]
+    except ProcessLookupError:
+        descriptors = []
+    socket.send_fds(requests, [pid.to_bytes(8, "little")], descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def launched(descriptors: list[int], server: int) -> dict[str, Any]:
+    """Become the launcher, and return in the program. What goes wrong is printed, and ends the process."""
+    try:
+        with os.fdopen(descriptors.pop(0), "rb") as file:
+            config: dict[str, Any] = json.load(file)
+        lay_out(descriptors, config["descriptors"])
+        join_group(config["group"])
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        if config["cpus"]:
+            os.sched_setaffinity(0, config["cpus"])
+        launch(config, server)
+    except (OSError, ValueError) as error:
+        end(f"forking: {error}", 1)
+    except SystemExit as ended:
+        end("" if ended.code is None else str(ended.code), int(ended.code is not None))
+    return config
+
+
+def lay_out(descriptors: list[int], numbers: list[int]) -> None:
+    """Give every descriptor the number that it has in the supervisor, and close all others."""
+    above = max(numbers) + 1
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for descriptor in descriptors]
+    close_all_but(moved)
+    for descriptor, number in zip(moved, numbers, strict=True):
+        os.dup2(descriptor, number, inheritable=number <= 2)
+        os.close(descriptor)
+
+
+def close_all_but(kept: list[int]) -> None:
+    for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+        if descriptor not in kept:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
+                os.close(descriptor)
+
+
+def join_group(procs: str) -> None:
+    """Join a control group, given its file of process ids; everything that is forked from now on is in it."""
+    if procs:
+        with open(procs, "w") as file:  # noqa: PTH123
+            file.write("0")
+
+
+def launch(config: dict[str, Any], server: int) -> None:
+    """Supervise the program and end with it; return in the confined program."""
+    confine.become_launcher(server)
+    command, launcher = config["bubblewrap"], os.getpid()
+    spaces = None if command is None else Namespaces(command, config["env"])
+    if not (child := confine.fork_child(lambda: enter(config, launcher, spaces))):
+        return
+    # The far end would not see the program close its channel while anybody else holds it open.
+    for descriptor in config["own"]:
+        os.close(descriptor)
+    # What is in namespaces ends with their init, which is below this process.
+    uid, init = (config["uid"], 0) if spaces is None else (None, spaces.init)
+    confine.supervise(child, config["status_fd"], uid, init)
+    end("", 0)
+
+
+def enter(config: dict[str, Any], launcher: int, spaces: Namespaces | None) -> None:
+    """Confine this process. Within namespaces, only a child of it is confined, and returns; this one waits for it."""
+    if spaces is None:
+        confine.confine(config, launcher)
+        return
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        os._exit(1)
+    confine.report(config["status_fd"], "waiting-pid", os.getpid())
+    spaces.join()
+    # Only children are born into a process namespace that was joined.
+    if child := os.fork():
+        # The launcher waits until nobody holds the pipe of `fork_child`.
+        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+    spaces.close()
+    confine.confine(config, 0)
+
+
+class Namespaces:
+    """Hold namespaces that bubblewrap has made, with everything mounted, for as long as this process lives.
+
+    `init` is the process id of their first process, seen from outside.
+    """
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        status, report = os.pipe()
+        waiting, self._held = os.pipe()
+        answer, repeated = os.pipe()
+        os.set_inheritable(report, True)
+        os.posix_spawn(
+            command[0],
+            [*command, "--json-status-fd", str(report), "--", WAITING],
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, waiting, 0), (os.POSIX_SPAWN_DUP2, repeated, 1)],
+            setsigmask=(),
+        )
+        for descriptor in (report, waiting, repeated):
+            os.close(descriptor)
+        os.write(self._held, b"0")
+        if not os.read(answer, 1):
+            sys.exit("")  # bubblewrap has printed why
+        with os.fdopen(status) as lines:
+            self.init = int(json.loads(lines.readline())["child-pid"])
+        os.close(answer)
+        self._pidfd = os.pidfd_open(self.init)
+
+    def join(self) -> None:
+        """Join all namespaces; that of processes is joined by children of this process."""
+        # As root, bubblewrap makes no namespace of users, and the kernel refuses to join one's own.
+        user = 0 if os.geteuid() == 0 else CLONE_NEWUSER
+        self._setns(ALWAYS_JOINED | user)
+        # bubblewrap goes without a namespace of control groups where the kernel has none.
+        with contextlib.suppress(OSError):
+            self._setns(CLONE_NEWCGROUP)
+
+    def _setns(self, kinds: int) -> None:
+        confine.checked(confine.libc.setns(self._pidfd, kinds), "setns")
+
+    def close(self) -> None:
+        """Leave the namespaces to the launcher alone."""
+        os.close(self._pidfd)
+        os.close(self._held)
+
+
+def run(config: dict[str, Any]) -> None:
+    """Run what `python -I` would run with the rest of the command line."""
+    os.environ.clear()
+    os.environ.update(config["env"])
+    tempfile.tempdir = None  # where imports found it may not be where this program's is
+    for descriptor in config["own"]:
+        os.set_inheritable(descriptor, True)
+    first, *rest = config["argv"]
+    if first != "-c":
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+        return
+    sys.argv = ["-c", *rest[1:]]
+    program = sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(compile(rest[0], "<string>", "exec"), vars(program))  # noqa: S102 - the supervisor's command line
+
+
+def end(message: str, code: int) -> NoReturn:
+    """End this process without what an interpreter does at its end, which is the program's to do."""
+    os.write(2, message.encode("utf-8", "replace"))
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

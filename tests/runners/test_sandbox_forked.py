@@ -1,0 +1,232 @@
+"""Test programs that are forked from a process that has imported their modules, against the same ones executed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runners.sandbox import (
+    Completed,
+    KillReason,
+    ResourceLimits,
+    SandboxError,
+    SandboxLevel,
+    SandboxPolicy,
+    fork_server,
+    python_paths,
+    run,
+    spawn,
+    why_not_forked,
+)
+from runners.sandbox.fork_server import ForkServer, close_servers, server_for
+from runners.sandbox.probe import why_not
+
+pytestmark = pytest.mark.processes
+
+POLICY = SandboxPolicy(python_paths(), env={"SHOWN": "yes"})
+# A module that no interpreter imports by itself.
+MODULES = ("wave",)
+
+
+@pytest.fixture(params=[SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK], ids=str)
+def level(request: pytest.FixtureRequest) -> SandboxLevel:
+    found: SandboxLevel = request.param
+    if reason := why_not(found) or why_not_forked(found):
+        pytest.skip(f"this machine lacks {found}: {reason}")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_server_before_or_after() -> Iterator[None]:
+    close_servers()
+    yield
+    close_servers()
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-I", "-c", code, *arguments]
+
+
+def forked(
+    code: str, *arguments: str, level: SandboxLevel | None = None, policy: SandboxPolicy = POLICY
+) -> Completed:
+    return run(python(code, *arguments), policy, level=level, preloaded=MODULES)
+
+
+def is_forked(completed: Completed) -> bool:
+    return completed.stdout.strip() == "True"
+
+
+HAS_IMPORTED = "import sys; print('wave' in sys.modules)"
+
+
+def test_a_program_finds_imported_what_was_asked_for(level: SandboxLevel) -> None:
+    assert is_forked(forked(HAS_IMPORTED, level=level))
+    assert not is_forked(run(python(HAS_IMPORTED), POLICY, level=level))
+
+
+def test_arguments_streams_and_exit_code_are_those_of_an_executed_program(level: SandboxLevel) -> None:
+    code = "import sys; print(sys.argv, sys.stdin.read()); print('err', file=sys.stderr); sys.exit(7)"
+    ran = [run(python(code, "a", "b c"), POLICY, b"given", level=level, preloaded=names) for names in ((), MODULES)]
+    told = [(done.stdout, done.stderr, done.exit_code, done.signal) for done in ran]
+    assert told == [("['-c', 'a', 'b c'] given\n", "err\n", 7, None)] * 2
+
+
+def test_a_script_is_run_as_the_main_program_with_its_arguments(level: SandboxLevel, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nif __name__ == '__main__':\n    print(sys.argv[1:], __file__)\n")
+    policy = SandboxPolicy((*python_paths(), script))
+    done = run([sys.executable, "-I", str(script), "x"], policy, level=level, preloaded=MODULES)
+    assert done.stdout == f"['x'] {script}\n", done.stderr
+
+
+def test_an_exception_and_a_signal_end_it_as_they_end_an_executed_program(level: SandboxLevel) -> None:
+    raised = forked("raise ValueError('no')", level=level)
+    assert raised.exit_code == 1 and raised.stderr.endswith("ValueError: no\n")
+    killed = forked("import os; os.abort()", level=level)
+    assert (killed.exit_code, killed.signal, killed.killed_reason) == (None, signal.SIGABRT, None)
+
+
+CONFINEMENT = """
+import json, os, resource, tempfile
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+same = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "SigBlk", "SigIgn", "Groups",
+        "Cpus_allowed_list")
+names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+print(json.dumps({
+    **{name: status[name].strip() for name in same},
+    "limits": {name: resource.getrlimit(getattr(resource, name)) for name in names},
+    "environment": sorted({*os.environ} - {"PWD"}),
+    "descriptors": sorted(os.listdir("/proc/self/fd")),
+    "session": os.getsid(0) > 0,
+    "places": [os.getcwd() == os.environ["HOME"] == os.environ["TMPDIR"], tempfile.gettempdir() == os.getcwd()],
+    "temporary": os.listdir(os.getcwd()),
+    "host": os.uname().nodename,
+}))
+"""
+
+
+def test_it_is_confined_exactly_as_an_executed_program_is(level: SandboxLevel) -> None:
+    executed, started = (
+        json.loads(run(python(CONFINEMENT), POLICY, level=level, preloaded=names).stdout) for names in ((), MODULES)
+    )
+    assert started == executed
+    assert started["places"] == [True, True]
+
+
+def test_it_has_the_descriptors_that_it_was_given_under_their_numbers_and_no_other(level: SandboxLevel) -> None:
+    reading, writing = os.pipe()
+    code = f"import os; os.write({writing}, b'through'); print(os.listdir('/proc/self/fd'))"
+    done = spawn(python(code), POLICY, (writing,), level=level, preloaded=MODULES).outcome()
+    os.close(writing)
+    assert os.read(reading, 100) == b"through" and os.read(reading, 100) == b""
+    os.close(reading)
+    held = [int(number) for number in ast.literal_eval(done.stdout)]
+    # The listing has one of its own.
+    assert {0, 1, 2, writing} < set(held) and len(held) == 5
+
+
+def test_the_far_end_of_a_channel_closes_when_the_program_closes_it(level: SandboxLevel) -> None:
+    """A launcher that kept it open would hide that a candidate has hung up."""
+    reading, writing = os.pipe()
+    code = f"import os, time; os.close({writing}); time.sleep(60)"
+    process = spawn(python(code), POLICY, (writing,), level=level, preloaded=MODULES)
+    os.close(writing)
+    assert os.read(reading, 1) == b""
+    assert process.alive
+    os.close(reading)
+    process.kill()
+    process.outcome()
+
+
+def test_limits_of_time_and_memory_hold_and_no_launcher_counts(level: SandboxLevel) -> None:
+    policy = SandboxPolicy(python_paths(), limits=ResourceLimits(wall_s=0.4))
+    assert forked("while True: pass", level=level, policy=policy).killed_reason is KillReason.TIMEOUT
+    policy = SandboxPolicy(python_paths(), limits=ResourceLimits(memory_bytes=64 << 20))
+    hungry = "held = []\nwhile True: held.append(bytearray(1 << 20))"
+    assert forked(hungry, level=level, policy=policy).killed_reason is KillReason.MEMORY
+    process = spawn(python("import time; time.sleep(60)"), POLICY, level=level, preloaded=MODULES)
+    # The program itself, and under bubblewrap what holds the namespaces.
+    expected = 1 if level is SandboxLevel.LANDLOCK else 4
+    assert eventually(lambda: process.usage().processes == expected), process.usage()
+    process.kill()
+    assert process.outcome().killed_reason is KillReason.CANCELLED
+
+
+def test_programs_of_one_kind_share_a_server_and_those_of_another_environment_do_not() -> None:
+    cpus = frozenset({0})
+    first = server_for(MODULES, {"OMP_NUM_THREADS": "1", "TMPDIR": "/tmp", "KERNELSCI_DEVICE": "cuda"}, cpus)
+    assert first is server_for(MODULES, {"OMP_NUM_THREADS": "1", "TMPDIR": "/elsewhere"}, cpus)
+    assert first is not server_for(MODULES, {"OMP_NUM_THREADS": "2", "TMPDIR": "/tmp"}, cpus)
+    assert first is not server_for(("json",), {"OMP_NUM_THREADS": "1", "TMPDIR": "/tmp"}, cpus)
+    assert first is not server_for(MODULES, {"OMP_NUM_THREADS": "1", "TMPDIR": "/tmp"}, frozenset({0, 1}))
+
+
+def test_a_server_that_was_killed_is_started_again_and_its_programs_end_with_it() -> None:
+    process = spawn(python("import time; print('up', flush=True); time.sleep(60)"), POLICY, preloaded=MODULES)
+    assert eventually(lambda: process.usage().output_bytes > 0)
+    os.kill(parent_of(process.pid), signal.SIGKILL)
+    assert process.outcome().exit_code is None
+    assert is_forked(forked(HAS_IMPORTED))
+
+
+def test_an_idle_server_ends_once_nothing_lives_that_was_forked_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "IDLE_S", 0.05)
+    process = spawn(python("input()"), SandboxPolicy(python_paths()), preloaded=MODULES, stdin=None)
+    process.outcome()
+    process = spawn(python("import time; time.sleep(0.5); print('done')"), POLICY, preloaded=MODULES)
+    server = parent_of(process.pid)
+    assert process.outcome().stdout == "done\n"
+    assert eventually(lambda: not Path(f"/proc/{server}").exists())
+    assert is_forked(forked(HAS_IMPORTED))
+
+
+def test_a_program_is_executed_where_there_are_as_many_servers_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "MOST_SERVERS", 0)
+    assert forked("import sys; print('wave' in sys.modules)").stdout == "False\n"
+
+
+def test_a_program_is_executed_once_its_server_has_failed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no more processes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fork_server, "_popen", fails)
+        for _ in range(fork_server.MOST_FAILURES):
+            with pytest.raises(SandboxError, match="does not answer"):
+                forked("print(1)")
+        assert forked("import sys; print('wave' in sys.modules)").stdout == "False\n"
+
+
+def test_a_module_that_cannot_be_imported_is_met_again_by_the_program(level: SandboxLevel) -> None:
+    done = run(python("import nowhere_to_be_found"), POLICY, level=level, preloaded=("nowhere_to_be_found",))
+    assert done.exit_code == 1 and "ModuleNotFoundError" in done.stderr
+
+
+def test_a_launcher_that_cannot_set_up_the_sandbox_is_no_outcome_of_the_program() -> None:
+    server = ForkServer((), {})
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    pid, descriptor = server.fork(nothing, ())
+    assert pid > 0
+    os.close(nothing)
+    os.close(descriptor)
+    server.close()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
