@@ -118,8 +118,7 @@ def unpack(packed: str) -> None:
 def _replace(path: Path, content: bytes, entry: Entry) -> None:
     """Replace a file by another, atomically.
 
-    A process that was started ahead may have loaded a library of that name (Triton's helper, while it warmed up). If
-    it were overwritten in place, the running code would change.
+    A process may have loaded a library of that name. If it were overwritten in place, the running code would change.
     """
     fresh = path.with_name(f".{path.name[:200]}.new")
     fresh.write_bytes(content)

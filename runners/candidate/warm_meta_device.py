@@ -1,6 +1,6 @@
 """Import what torch imports at the first arithmetic on its meta device: 900 modules, which take as long as torch.
 
-Oracles count the bytes of modules' calls there. A process from which others are forked runs this file.
+Oracles count the bytes of modules' calls there. A fork server runs this file.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Take the steps that Triton takes once in every process before its first kernel.
 
 Triton hashes its whole installation for the keys of its cache, loads its compiler, and compiles and loads a helper that
-talks to the driver. A process from which others are forked runs this file, so that they need not.
+talks to the driver. A fork server runs this file, so that the processes forked from it need not.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def _increment(value):  # type: ignore[no-untyped-def]
 def get_ready() -> None:
     """Compile the smallest kernel, for any NVIDIA device, and load what Triton loads such kernels with.
 
-    The hash and the helper stay in this process's memory, and what is written is removed. What fails here, a process
-    that was forked meets again.
+    The hash and the helper stay in this process's memory, while what is written is removed. Failures are ignored; a
+    forked process meets them again.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
         os.environ[CACHE_VARIABLE] = folder

@@ -14,7 +14,7 @@ from runners.sandbox.base import (
     SandboxPolicy,
     Usage,
 )
-from runners.sandbox.launch import prepare, server_of
+from runners.sandbox.launch import can_be_forked, prepare, server_of
 from runners.sandbox.orphans import sweep_orphans
 from runners.sandbox.paths import PACKAGE, command_of, python_paths, share
 from runners.sandbox.probe import ProbeReport, allowed_level, probe, probe_report, why_not_forked
@@ -63,11 +63,13 @@ def spawn(
 ) -> Sandboxed:
     """Start `argv` (an absolute path, or a name looked up in PATH) under `policy` and return it alive.
 
-    `level` overrides what the machine does best. If `argv` is a command line of `python -I`, it can be forked from a
-    process that has imported the modules named by `preloaded`. Raises SandboxError when the sandbox can't be had.
+    `level` overrides what the machine does best. If `argv` is a command line of `python -I`, it is forked from a
+    process that has imported the modules named by `preloaded`, where that works. Raises SandboxError when the sandbox
+    can't be had.
     """
     at = allowed_level(level)
-    server = server_of(policy, preloaded) if preloaded and why_not_forked(at) is None else None
+    forks = preloaded and can_be_forked(argv) and why_not_forked(at) is None
+    server = server_of(policy, preloaded) if forks else None
     return Sandboxed(prepare(at, argv, policy, pass_fds, server), policy, stdin)
 
 

@@ -1,4 +1,5 @@
-"""Launch a process at the Landlock level. Run as a script: `python -I -S confine.py CONFIG_FD`.
+"""Confine a process, with Landlock or within bubblewrap's namespaces. Run as a script,
+`python -I -S confine.py CONFIG_FD`, for a command at the Landlock level; `forking` loads it for programs that it forks.
 
 It imports nothing of this package, so that a launch stays cheap, and does two things. The *child* gives up privileges
 in this order: limits → user id and capabilities → Landlock → system-call filter → exec. The *parent* stays outside as
@@ -32,7 +33,8 @@ NET_BIND_AND_CONNECT_TCP, SCOPE_ABSTRACT_UNIX_AND_SIGNALS = 3, 3
 ABI_WITH_NET, ABI_WITH_SCOPE = 4, 6
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_KEEPCAPS = 1, 4, 22, 24, 8
-PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 38, 36, 47, 2
+PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 38, 36
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 SECCOMP_MODE_FILTER, CAPABILITY_VERSION_3, LAST_POSSIBLE_CAPABILITY = 2, 0x20080522, 63
 CAP_DAC_READ_SEARCH = 2
 
@@ -80,9 +82,9 @@ def landlock_abi() -> int:
 
 def set_limits(config: dict[str, Any]) -> None:
     for name, value in config["rlimits"].items():
-        # RLIMIT_NPROC counts all tasks of the user, not those of the job. Without a user of its own the job gets its
-        # number on top of what the user already runs.
-        if name == "nproc" and config["uid"] is None:
+        # RLIMIT_NPROC counts all tasks of the user, not those of the job. Without a user of its own, or a namespace of
+        # users, the job gets its number on top of what the user already runs.
+        if name == "nproc" and config["uid"] is None and not config.get("bubblewrap"):
             value += tasks_of(os.getuid())
         number = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(number)[1]
@@ -107,29 +109,33 @@ def become(config: dict[str, Any]) -> None:
     """Change to the job's user with no capability but, where asked for, the right to pass closed directories."""
     # Required for Landlock and seccomp without privileges, and makes setuid programs harmless.
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    if config["uid"] is None:
-        return
-    kept = {CAP_DAC_READ_SEARCH} if config["keep_search"] else set()
-    # The result is ignored because the kernel rejects numbers above the last capability that it knows.
-    for capability in set(range(LAST_POSSIBLE_CAPABILITY + 1)) - kept:
+    kept = CAP_DAC_READ_SEARCH if config["keep_search"] else None
+    # The result is ignored because the kernel rejects numbers above the last capability that it knows, and any number
+    # from a process without capabilities.
+    for capability in set(range(LAST_POSSIBLE_CAPABILITY + 1)) - {kept}:
         libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
-    # A change of user clears all capabilities unless KEEPCAPS is set first.
-    prctl(PR_SET_KEEPCAPS, int(config["keep_search"]))
-    # Groups first, the user last: without root, neither setgroups(2) nor setresgid(2) would be permitted.
-    os.setgroups(config["groups"])
-    os.setresgid(config["uid"], config["uid"], config["uid"])
-    os.setresuid(config["uid"], config["uid"], config["uid"])
-    if config["keep_search"]:
-        keep_only(CAP_DAC_READ_SEARCH)
+    if config["uid"] is not None:
+        # A change of user clears all capabilities unless KEEPCAPS is set first.
+        prctl(PR_SET_KEEPCAPS, int(config["keep_search"]))
+        # Groups first, the user last: without root, neither setgroups(2) nor setresgid(2) would be permitted.
+        os.setgroups(config["groups"])
+        os.setresgid(config["uid"], config["uid"], config["uid"])
+        os.setresuid(config["uid"], config["uid"], config["uid"])
+    # Also of a process that stays the caller's user: one that has joined a namespace of users has all capabilities
+    # there, and nothing is executed that would lose them.
+    keep_only(kept)
 
 
-def keep_only(capability: int) -> None:
+def keep_only(capability: int | None) -> None:
+    """Give up all capabilities but one, or all of them."""
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    low = 1 << capability
+    low = 0 if capability is None else 1 << capability
     sets = (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0)  # effective, permitted, inheritable; low and high
     checked(libc.capset(header, sets), "capset")
-    # Only an ambient capability survives exec of a program without file capabilities.
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    if capability is not None:
+        # Only an ambient capability survives exec of a program without file capabilities.
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
 
 
 def restrict_files(config: dict[str, Any]) -> None:
@@ -177,7 +183,7 @@ def filter_calls(program: bytes) -> None:
 def confine(config: dict[str, Any], parent: int) -> None:
     """Take every step in an order in which each is still permitted.
 
-    `parent` is the process with which this one must end; 0 stands for one outside this process namespace.
+    `parent` is the process at whose end this one must end; 0 if that lies outside this process namespace.
     """
     os.chdir(config["scratch"])
     # A session of its own: no controlling terminal, and signals of the caller's group do not arrive.
@@ -202,7 +208,8 @@ def confine(config: dict[str, Any], parent: int) -> None:
 def fork_child(prepare: Callable[[], None]) -> int:
     """Fork a child that calls `prepare`, and return its process id; return 0 in the child.
 
-    If `prepare` fails, end both, and print why. A pipe that the child closes after it says how that went.
+    If `prepare` fails, print why and end both. The child closes a pipe once `prepare` has returned; an error is written
+    to it.
     """
     told, tell = os.pipe()
     if pid := os.fork():
@@ -248,6 +255,8 @@ def supervise(child_pid: int, status_fd: int, uid: int | None, reported: int = 0
             break
         code = reap(child_pid)
     end_all(uid)
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
+    report(status_fd, "cpu-ms", round(1000 * (taken.ru_utime + taken.ru_stime)))
     if code is not None:
         report(status_fd, "exit-code", code)
 

@@ -1,17 +1,20 @@
-"""Keep interpreters from which sandboxed Python programs are forked (see `forking`, which runs in them).
+"""Keep fork servers: interpreters from which sandboxed Python programs are forked (see `forking`, which runs in them).
 
-A server is started for each set of modules and environment when it is first needed, ends when nothing was asked of it
-for `IDLE_S` and nothing lives that was forked from it, and is started again.
+A server is started for each set of modules, environment and processors when it is first needed. It ends when nothing
+was asked of it for `IDLE_S` and nothing lives that was forked from it, and is started again when it is needed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,16 +26,16 @@ MOST_SERVERS = 6
 IDLE_S = 300.0
 # How long a server may take for its imports, on a machine where everything else starts too.
 START_S = 120.0
-# A server that could not be used so often in a row is given up, and programs are executed instead.
+# After this many failures in a row a server is given up, and its programs are executed.
 MOST_FAILURES = 3
-# Variables that nothing reads while it is imported, so that a program may have other values than its server. Libraries
-# read those of threads and memory as soon as they are loaded.
+# Variables that no library reads while it is imported, so that a program's values may differ from its server's.
+# Variables for threads and memory are read then.
 LATE_VARIABLES, LATE_PREFIX = frozenset({"HOME", "TMPDIR"}), "KERNELSCI_"
 
 
 @dataclass(frozen=True)
 class ForkConfig(Config):
-    """Hold what `forking` reads besides.
+    """Hold what `forking` reads beside what `confine` reads.
 
     `argv` is the command line after `python -I`. `bubblewrap` is the command line that makes the namespaces, without
     the command in them, or None. `descriptors` are the numbers of those that are sent along, `own` those that are the
@@ -45,6 +48,10 @@ class ForkConfig(Config):
     own: list[int]
     group: str
     cpus: list[int]
+
+
+class _Gone(Exception):
+    """Report that a server has ended or does not answer."""
 
 
 class ForkServer:
@@ -61,33 +68,42 @@ class ForkServer:
         """Return False once the server has failed too often in a row."""
         return self._failures < MOST_FAILURES
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether its process was started and has not ended."""
+        running = self._running
+        return running is not None and running.process.poll() is None
+
     def fork(self, config_fd: int, descriptors: Sequence[int]) -> tuple[int, int]:
         """Fork a launcher, given a configuration and the descriptors that it names.
 
-        Return its process id and a descriptor of it. Raises SandboxError if no server can be started, or if the
-        launcher ended at once.
+        Return its process id and a descriptor of it. Raises OSError if this process cannot send the request, and
+        SandboxError if no server can be started or the machine has no room for another process.
         """
         with self._lock:
             try:
-                answer = self._asked([config_fd, *descriptors])
-            except OSError as error:
+                pid, descriptor = self._asked([config_fd, *descriptors])
+            except _Gone as gone:
                 self._failures += 1
                 self._end()
-                raise SandboxError(f"the process that programs are forked from does not answer: {error}") from error
+                raise SandboxError(f"the process that programs are forked from {gone}") from gone
             self._failures = 0
-        pid, descriptor = answer
-        if descriptor is None:
-            raise SandboxError("the launcher ended at once")
-        return pid, descriptor
+        if descriptor is not None:
+            return pid, descriptor
+        if pid:  # this process has no room for the descriptor
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        raise SandboxError("no process could be forked")
 
     def _asked(self, descriptors: list[int]) -> tuple[int, int | None]:
-        if self._running is not None:
+        if self._running is not None and self.is_running:
             try:
                 return self._running.ask(descriptors)
-            except OSError:  # it was idle and has ended, or somebody has ended it
+            except _Gone:  # it ended because it was idle, or somebody has ended it
                 self._end()
         self._running = _Running(self._modules, self._env)
-        return self._running.ask(descriptors)
+        with _import():
+            return self._running.ask(descriptors)
 
     def _end(self) -> None:
         if self._running is not None:
@@ -101,15 +117,14 @@ class ForkServer:
 
 
 class _Running:
-    """Own a server's process. Raises OSError if it cannot be started."""
+    """Own a server's process. Raises _Gone if it cannot be started."""
 
     def __init__(self, modules: tuple[str, ...], env: dict[str, str]) -> None:
         self._socket, far = socket.socketpair()
         self._socket.settimeout(START_S)
         program = str(Path(__file__).with_name("forking.py"))
         argv = [sys.executable, "-I", program, str(far.fileno()), str(IDLE_S), ",".join(modules)]
-        started: list[subprocess.Popen[bytes] | OSError] = []
-        known = threading.Event()
+        started: Future[subprocess.Popen[bytes]] = Future()
 
         def own() -> None:
             # The kernel's parent-death signal follows this thread, which lives as long as the server does.
@@ -117,22 +132,31 @@ class _Running:
                 try:
                     process = _popen(argv, env, far.fileno())
                 except OSError as error:
-                    started.append(error)
+                    started.set_exception(error)
                     return
-                finally:
-                    known.set()
-            started.append(process)
+            started.set_result(process)
             process.wait()
 
         threading.Thread(target=own, name="fork-server", daemon=True).start()
-        known.wait()
+        try:
+            self.process = started.result()
+        except OSError as error:
+            self._socket.close()
+            raise _Gone(f"cannot be started: {error}") from error
 
     def ask(self, descriptors: list[int]) -> tuple[int, int | None]:
-        """Return a launcher's process id, and a descriptor of it unless it has ended. Raises OSError."""
-        socket.send_fds(self._socket, [b"f"], descriptors)
-        answer, found, _, _ = socket.recv_fds(self._socket, 8, 1)
+        """Return a launcher's process id, and a descriptor of it if it was forked. Raises OSError, _Gone."""
+        try:
+            socket.send_fds(self._socket, [b"f"], descriptors)
+            answer, found, _, _ = socket.recv_fds(self._socket, 8, 1)
+        except TimeoutError:
+            # What it forks from now on is nobody's.
+            self.process.kill()
+            raise _Gone(f"did not answer within {START_S:g} s") from None
+        except ConnectionError:
+            answer = b""
         if not answer:
-            raise ConnectionResetError("it has ended")
+            raise _Gone("has ended")
         for descriptor in found:
             os.set_inheritable(descriptor, False)
         return int.from_bytes(answer, "little"), (found[0] if found else None)
@@ -158,33 +182,55 @@ def _popen(argv: list[str], env: dict[str, str], descriptor: int) -> subprocess.
 _Key = tuple[tuple[str, ...], frozenset[tuple[str, str]], frozenset[int]]
 _servers: dict[_Key, ForkServer] = {}
 _guard = threading.Lock()
+_imports, _imported = 0, threading.Condition()
 # A fork of this process must not talk on sockets that its parent uses.
 os.register_at_fork(after_in_child=_servers.clear)
+
+
+@contextmanager
+def _import() -> Iterator[None]:
+    """Count a server that imports."""
+    global _imports
+    with _imported:
+        _imports += 1
+    try:
+        yield
+    finally:
+        with _imported:
+            _imports -= 1
+            _imported.notify_all()
+
+
+def await_imports() -> None:
+    """Wait until no server of this process is importing anything, because that disturbs what is timed beside it."""
+    with _imported:
+        _imported.wait_for(lambda: not _imports, START_S)
 
 
 def server_for(modules: Sequence[str], env: Mapping[str, str], cpus: frozenset[int]) -> ForkServer | None:
     """Return a server that has imported these modules in that environment, on those cores.
 
-    Return None if there are as many of other kinds as may be, or if this one has failed too often.
+    Return None if servers of as many other kinds are running as may be, or if this one has failed too often.
     """
     early = {(name, value) for name, value in env.items() if not _is_late(name)}
     key = (tuple(modules), frozenset(early), cpus)
     with _guard:
-        if key not in _servers and len(_servers) < MOST_SERVERS:
+        if key not in _servers:
+            _make_room()
+            if len(_servers) >= MOST_SERVERS:
+                return None
             own = {name: value for name, value in env.items() if not name.startswith(LATE_PREFIX)}
             _servers[key] = ForkServer(modules, own)
-        server = _servers.get(key)
-    return server if server is not None and server.usable else None
+        server = _servers[key]
+    return server if server.usable else None
+
+
+def _make_room() -> None:
+    """Forget the servers that are not running, if there are as many as may be."""
+    if len(_servers) >= MOST_SERVERS:
+        for key in [key for key, server in _servers.items() if server.usable and not server.is_running]:
+            del _servers[key]
 
 
 def _is_late(name: str) -> bool:
     return name in LATE_VARIABLES or name.startswith(LATE_PREFIX)
-
-
-def close_servers() -> None:
-    """End all servers of this process."""
-    with _guard:
-        servers = list(_servers.values())
-        _servers.clear()
-    for server in servers:
-        server.close()

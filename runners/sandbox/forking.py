@@ -4,13 +4,14 @@
 Importing torch takes a second or more of processor time, a fork some milliseconds. This process imports MODULES
 (names with commas between them; absolute paths name files of ours that prepare something) and runs nothing else. It
 has no secret and no variable but those of the sandbox, so a program that was forked from it finds nothing in its memory
-that it might not know. All programs find modules at the same addresses.
+that it must not know. All programs of a server share what is chosen when a process starts: the addresses of libraries,
+the stack protector's value and Python's hash seed.
 
 A request is one byte with descriptors: a sealed file with the configuration (`fork_server.ForkConfig`), and one for
 each number in its `descriptors`. The answer is the launcher's process id with a descriptor of it. A launcher is forked
 from here, does what `confine` does, and forks the program, which becomes what `python -I` with the rest of the
-configuration's `argv` would be. For bubblewrap, the launcher first starts it around a process that only waits, and the
-program then enters that one's namespaces. Sources: setns(2), pidfd_open(2), pid_namespaces(7), user_namespaces(7).
+configuration's `argv` would be. With bubblewrap, the launcher first has it start a process that only waits, and the
+program then joins that process's namespaces. Sources: setns(2), pidfd_open(2), pid_namespaces(7), user_namespaces(7).
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x0200000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 ALWAYS_JOINED = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
 # Waits until its input ends, and repeats what it is told, which shows that everything is mounted.
-WAITING = "/usr/bin/cat"
+WAITING = "/bin/cat"
 MOST_DESCRIPTORS = 32
 
 
 def _confine() -> Any:
-    """Run the neighbour without its package, whose other modules would be in every program's memory."""
+    """Load confine.py alone: importing its package would put other modules into every program's memory."""
     path = Path(__file__).with_name("confine.py")
     module = types.ModuleType("_confine")
     exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - a file of ours
@@ -60,13 +61,11 @@ def main() -> None:
     gc.enable()
     # What exists before a fork stays out of garbage collection, which would otherwise write to it and copy its pages.
     gc.freeze()
-    # The kernel then reaps the launchers.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     run(serve(requests, float(sys.argv[2])))
 
 
 def preload(name: str) -> None:
-    """Import a module or run a file. Programs meet again what fails here."""
+    """Import a module or run a file. Failures are ignored: a program that needs the module fails on it itself."""
     with contextlib.suppress(Exception):
         if name.startswith("/"):
             runpy.run_path(name)
@@ -75,45 +74,74 @@ def preload(name: str) -> None:
 
 
 def serve(requests: socket.socket, idle_s: float) -> dict[str, Any]:
-    """Answer requests. Return the configuration in a process that shall be the program.
+    """Answer requests; return only in a forked process that is to become the program, with its configuration.
 
     End when the socket closes, and when nothing was asked for `idle_s` and no launcher lives.
     """
-    server = os.getpid()
+    server, ended = os.getpid(), ChildSignals()
     while True:
         try:
-            if not select.select([requests], [], [], idle_s)[0]:
-                if has_children():
-                    continue
+            ready = select.select([requests.fileno(), ended.reading], [], [], idle_s)[0]
+            has_children = ended.reap()
+            if not ready and not has_children:
                 os._exit(0)
+            if requests.fileno() not in ready:
+                continue
             request, descriptors, _, _ = socket.recv_fds(requests, 1, MOST_DESCRIPTORS)
         except OSError:
             os._exit(0)
         if not request:
             os._exit(0)
-        if (pid := os.fork()) == 0:
+        pid = forked()
+        if pid == 0:
             requests.detach()
+            ended.forget()
             return launched(descriptors, server)
         for descriptor in descriptors:
             os.close(descriptor)
         answer(requests, pid)
 
 
-def has_children() -> bool:
+class ChildSignals:
+    """Wake up `select` when a launcher has ended, and reap it then, after whoever asked for it has its descriptor."""
+
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+
+    def reap(self) -> bool:
+        """Reap all that have ended, and return whether others live."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reading, 4096)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Leave the signal as a fresh process finds it."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def forked() -> int:
+    """Fork, and return what fork(2) returns; -1 where the machine has no room for another process."""
     try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
+        return os.fork()
+    except OSError:
+        return -1
 
 
 def answer(requests: socket.socket, pid: int) -> None:
-    """Send the launcher's process id and a descriptor of it; without one, it has ended and was reaped."""
-    try:
-        descriptors = [os.pidfd_open(pid)]
-    except ProcessLookupError:
-        descriptors = []
-    socket.send_fds(requests, [pid.to_bytes(8, "little")], descriptors)
+    """Send the launcher's process id and a descriptor of it, or neither if there is none."""
+    descriptors = []
+    if pid > 0:
+        with contextlib.suppress(OSError):
+            descriptors.append(os.pidfd_open(pid))
+    socket.send_fds(requests, [max(pid, 0).to_bytes(8, "little")], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -122,10 +150,10 @@ def launched(descriptors: list[int], server: int) -> dict[str, Any]:
     """Become the launcher, and return in the program. What goes wrong is printed, and ends the process."""
     try:
         with os.fdopen(descriptors.pop(0), "rb") as file:
+            file.seek(0)  # an earlier server may have read it
             config: dict[str, Any] = json.load(file)
         lay_out(descriptors, config["descriptors"])
         join_group(config["group"])
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         if config["cpus"]:
             os.sched_setaffinity(0, config["cpus"])
@@ -178,7 +206,7 @@ def launch(config: dict[str, Any], server: int) -> None:
 
 
 def enter(config: dict[str, Any], launcher: int, spaces: Namespaces | None) -> None:
-    """Confine this process. Within namespaces, only a child of it is confined, and returns; this one waits for it."""
+    """Confine this process and return; within namespaces, do so in a child, while this process waits for it."""
     if spaces is None:
         confine.confine(config, launcher)
         return
@@ -189,7 +217,7 @@ def enter(config: dict[str, Any], launcher: int, spaces: Namespaces | None) -> N
     spaces.join()
     # Only children are born into a process namespace that was joined.
     if child := os.fork():
-        # The launcher waits until nobody holds the pipe of `fork_child`.
+        # The launcher reads the pipe of `fork_child` until every process has closed it.
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os._exit(code if code >= 0 else 128 - code)
@@ -250,6 +278,7 @@ def run(config: dict[str, Any]) -> None:
     tempfile.tempdir = None  # where imports found it may not be where this program's is
     for descriptor in config["own"]:
         os.set_inheritable(descriptor, True)
+    sys.excepthook = print_own_frames
     first, *rest = config["argv"]
     if first != "-c":
         sys.argv = [first, *rest]
@@ -258,6 +287,13 @@ def run(config: dict[str, Any]) -> None:
     sys.argv = ["-c", *rest[1:]]
     program = sys.modules["__main__"] = types.ModuleType("__main__")
     exec(compile(rest[0], "<string>", "exec"), vars(program))  # noqa: S102 - the supervisor's command line
+
+
+def print_own_frames(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """Print an exception that ends the program, from the program's first frame on."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 def end(message: str, code: int) -> NoReturn:

@@ -23,10 +23,10 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from runners.sandbox.base import SandboxError, SandboxPolicy
+from runners.sandbox.base import SandboxError, SandboxLevel, SandboxPolicy
 from runners.sandbox.bubblewrap import HARDWARE_PATHS, SYSTEM_LINKS, SYSTEM_PATHS, rlimits
 from runners.sandbox.devices import device_binds
 from runners.sandbox.removal import remove_tree
@@ -43,7 +43,7 @@ PROCESS_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "
 
 @dataclass(frozen=True)
 class Config:
-    """Hold what `confine` reads.
+    """Hold what `confine` reads, at this level and for programs forked into bubblewrap's namespaces.
 
     Paths that don't exist are skipped; `filter` is hexadecimal; `rlimits` uses the names of prlimit(1); `uid` None
     keeps the caller's user.
@@ -68,13 +68,15 @@ class Config:
 
 
 def config_for(
-    argv: Sequence[str], policy: SandboxPolicy, uid: int | None, scratch: Path, status_fd: int, *, landlock: bool
+    argv: Sequence[str], policy: SandboxPolicy, uid: int | None, scratch: Path, status_fd: int, level: SandboxLevel
 ) -> Config:
-    """Translate a policy for `confine`. Raises SandboxError if a path lies where the job's user can't reach it."""
-    devices = device_binds(policy.devices)
+    """Translate a policy for `confine`. Raises SandboxError if a path lies where the job's user can't reach it.
+
+    Within bubblewrap's namespaces nothing else is visible and all of it can be reached, so no path is named.
+    """
+    devices = device_binds(policy.devices, node=policy.device_node if level is SandboxLevel.BUBBLEWRAP else "")
     system = (*SYSTEM_PATHS, *SYSTEM_LINKS, *HARDWARE_PATHS, *PROCESS_FILES)
-    closed = [path for path in (*policy.read_only, *policy.writable, scratch) if not _open_to_all(path)]
-    return Config(
+    config = Config(
         argv=list(argv),
         scratch=str(scratch),
         read_only=[*system, *map(str, policy.read_only), *map(str, devices.read_only)],
@@ -83,34 +85,16 @@ def config_for(
         rlimits=rlimits(policy),
         uid=uid,
         groups=list(devices.groups),
-        keep_search=uid is not None and bool(closed) and _may_search(closed),
-        landlock=landlock,
-        filter=filter_program(policy.devices).hex(),
-        status_fd=status_fd,
-        supervisor=os.getpid(),
-    )
-
-
-def namespaced_config(
-    argv: Sequence[str], policy: SandboxPolicy, uid: int | None, scratch: Path, status_fd: int, *, landlock: bool
-) -> Config:
-    """Translate a policy for `confine` within bubblewrap's namespaces, which show only what the policy shows."""
-    devices = device_binds(policy.devices, node=policy.device_node)
-    return Config(
-        argv=list(argv),
-        scratch=str(scratch),
-        read_only=[],
-        writable=[],
-        nodes=[],
-        rlimits=rlimits(policy),
-        uid=uid,
-        groups=list(devices.groups),
         keep_search=False,
-        landlock=landlock,
+        landlock=level is SandboxLevel.LANDLOCK,
         filter=filter_program(policy.devices, local_sockets=policy.local_sockets).hex(),
         status_fd=status_fd,
         supervisor=os.getpid(),
     )
+    if level is SandboxLevel.BUBBLEWRAP:
+        return replace(config, read_only=[], writable=[], nodes=[])
+    closed = [path for path in (*policy.read_only, *policy.writable, scratch) if not _open_to_all(path)]
+    return replace(config, keep_search=uid is not None and bool(closed) and _may_search(closed))
 
 
 def launcher_argv(config_fd: int) -> list[str]:

@@ -1,8 +1,9 @@
 """Translate a policy into what must be started: a command line, its environment, descriptors, and what to undo.
 
-Every level reports through the same status pipe and in bubblewrap's format: one JSON object per line, `child-pid`
-when the process is being started and `exit-code` when it has ended. A launcher that exits without `exit-code` failed
-to set up the sandbox.
+Every level reports through the same status pipe and in bubblewrap's format: one JSON object per line. `child-pid` names
+the program, or the first process of its namespaces, when it is being started; `exit-code` when it has ended. A launcher
+that exits without `exit-code` failed to set up the sandbox. Launchers of ours add `cpu-ms`, what everything took, and
+`waiting-pid`, a process that only waits for one in a process namespace.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from runners.sandbox.base import Devices, SandboxError, SandboxLevel, SandboxPol
 from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv, namespaces_argv
 from runners.sandbox.cgroup import Group, own_group
 from runners.sandbox.fork_server import ForkConfig, ForkServer, server_for
-from runners.sandbox.landlock import config_for, launcher_argv, make_scratch, namespaced_config
+from runners.sandbox.landlock import config_for, launcher_argv, make_scratch
 from runners.sandbox.seccomp import filter_program
 
 NVIDIA_NEEDS_BUBBLEWRAP = (
@@ -75,7 +77,7 @@ def prepare(
 ) -> Launch:
     """Prepare a launch at a level. Raises SandboxError if the policy asks for what the level can't give.
 
-    With a server, `argv` is a command line of `python -I`, which is forked from it.
+    With a server, `argv` is a command line that `can_be_forked`, and is forked from it.
     """
     _check_paths(policy)
     with ExitStack() as undo:
@@ -88,6 +90,12 @@ def prepare(
             launch.fds += tuple(pass_fds)
         launch._undo = undo.pop_all()
         return launch
+
+
+def can_be_forked(argv: Sequence[str]) -> bool:
+    """Return whether a command line is `python -I` with a script or `-c`, of this interpreter."""
+    isolated = list(argv[:2]) == [sys.executable, "-I"]
+    return isolated and len(argv) > 2 and (argv[2] == "-c" or not argv[2].startswith("-"))
 
 
 def server_of(policy: SandboxPolicy, preloaded: Sequence[str]) -> ForkServer | None:
@@ -187,8 +195,7 @@ def _prepare_forked(
     within = level is SandboxLevel.BUBBLEWRAP
     scratch = SCRATCH if within else make_scratch(uid, undo, policy.scratch)
     status_read, status_write = _pipe(undo)
-    make = namespaced_config if within else config_for
-    config = make(argv[2:], policy, uid, scratch, status_write, landlock=level is SandboxLevel.LANDLOCK)
+    config = config_for(argv[2:], policy, uid, scratch, status_write, level)
     group = own_group(policy.limits, undo)
     forked = ForkConfig(
         **vars(config),
@@ -232,7 +239,7 @@ def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStac
     uid = _own_uid(policy, undo)
     scratch = make_scratch(uid, undo, policy.scratch)
     status_read, status_write = _pipe(undo)
-    config = config_for(argv, policy, uid, scratch, status_write, landlock=landlock)
+    config = config_for(argv, policy, uid, scratch, status_write, level)
     config_fd = _sealed_file(config.encode(), undo)
     return Launch(
         level=level,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from runners.sandbox.base import (
@@ -26,7 +26,8 @@ from runners.sandbox.paths import python_paths
 from runners.sandbox.process import Sandboxed
 
 TRIAL = SandboxPolicy(limits=ResourceLimits(wall_s=10))
-FORK_TRIAL = replace(TRIAL, read_only=python_paths())
+# Its result stands for a process's life, so it must not fail because the machine is busy.
+FORK_TRIAL = SandboxPolicy(python_paths(), limits=ResourceLimits(wall_s=60))
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,9 @@ def why_not(level: SandboxLevel) -> str | None:
 
 @cache
 def why_not_forked(level: SandboxLevel) -> str | None:
-    """Return why programs cannot be forked from a process that has imported their modules at a level, or None.
+    """Return why programs cannot be forked at this level, or None if they can.
 
-    Tried once in a process's life: old kernels do not let a process enter namespaces by a descriptor (before 5.8).
+    Tried once in a process's life, because kernels before 5.8 cannot join namespaces by a process's descriptor.
     """
     if level is SandboxLevel.NONE:
         return "only a sandbox has a launcher that can be forked"

@@ -1,8 +1,8 @@
 """Start a sandboxed process and supervise it from a thread.
 
-The thread starts the process itself, because the kernel's parent-death signal follows the *thread* that forked. It
-then collects output, samples what the process and its descendants use, enforces the limits that the kernel doesn't,
-and clears away what is left.
+The thread starts the process itself, because the kernel's parent-death signal of an executed launcher follows the
+*thread* that started it; a forked launcher gets it from its server. It then collects output, samples what the process
+and its descendants use, enforces the limits that the kernel doesn't, and clears away what is left.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Sandboxed:
         self.level, self.uid, self.pid = launch.level, launch.uid, 0
         self._stdout, self._stderr = Capture(policy.limits.log_bytes), Capture(policy.limits.log_bytes)
         self._status, self._pidfd, self._init_pidfd = b"", -1, -1
+        self._waiting: int | None = None
         self._lock = threading.Lock()
         self._killed: KillReason | None = None
         self._killed_at = 0.0
@@ -211,6 +212,7 @@ class Sandboxed:
 
     def _note_status(self, data: bytes) -> None:
         self._status += data
+        self._waiting = self._status_value("waiting-pid")
         pid = self._status_value("child-pid")
         if pid is not None and self._init_pidfd < 0:
             with contextlib.suppress(OSError):
@@ -249,7 +251,7 @@ class Sandboxed:
         tree = process_tree(self.pid)
         if self._launch.fork is None:
             return tree
-        return [pid for pid in tree if pid not in (self.pid, self._status_value("waiting-pid"))]
+        return [pid for pid in tree if pid not in (self.pid, self._waiting)]
 
     def _take_sample(self) -> None:
         tree = self._members_of_job()
@@ -273,7 +275,7 @@ class Sandboxed:
             self.kill(KillReason.HOST)
 
     def _stop(self) -> None:
-        """Ask a launcher that cleans up after itself to end, or end what is below it; kill any other with all of it.
+        """End the job: ask the launcher to clean up, or kill what is below it, or kill the launcher with everything.
 
         A launcher that is killed is stopped before, so that no new process appears below it.
         """
@@ -312,16 +314,20 @@ class Sandboxed:
 
     def _finish(self, process: Started) -> None:
         wall_s = time.monotonic() - self._started_at
-        ended, cpu_s = process.reap(has_begun=self._init_pidfd >= 0)
+        ended, cpu_s = process.reap()
         self._close_descriptors(process)
         code = self._status_value("exit-code") if self._launch.status_fd is not None else ended
         # The kernel ends a job at its group's limit before we see it there.
         if self._killed is None and self._launch.group is not None and self._launch.group.ran_out_of_memory:
             self._killed = KillReason.MEMORY
-        # Without an exit code in the status pipe it was the launcher that failed, not the job.
-        if code is None and self._killed is None and ended >= 0:
+        # Without an exit code in the status pipe it was the launcher that failed, not the job; or it was forked, and
+        # ended from outside.
+        if code is None and self._killed is None and (ended is None or ended >= 0):
+            # A forked launcher says so only when everything is set up.
+            if self._launch.fork is not None and self._status_value("child-pid") is not None:
+                raise SandboxError("the sandbox was ended from outside")
             raise SandboxError(f"the sandbox could not be set up: {self._stderr.text().strip()}")
-        exit_code, number = _split_code(code if code is not None else ended)
+        exit_code, number = _split_code(code if code is not None else (ended or -signal.SIGKILL))
         if self._killed is not None and code is None:
             exit_code, number = None, int(signal.SIGKILL)
         self._completed = Completed(
@@ -331,7 +337,7 @@ class Sandboxed:
             stderr=self._stderr.text(),
             output_bytes=self._output_bytes(),
             wall_s=wall_s,
-            cpu_s=max(self._cpu_s, cpu_s),
+            cpu_s=max(self._cpu_s, cpu_s, (self._status_value("cpu-ms") or 0) / 1e3),
             peak_memory_bytes=self._peak_bytes,
             killed_reason=self._killed,
             level=self.level,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from dataclasses import dataclass
 
@@ -24,14 +23,13 @@ class Started:
     stderr: int
     process: subprocess.Popen[bytes] | None
 
-    def reap(self, *, has_begun: bool) -> tuple[int, float]:
+    def reap(self) -> tuple[int | None, float]:
         """Return the exit code (or minus the signal) of a launcher that has ended, and its processor time in seconds.
 
-        Of a forked one only its server learns either. One that ended without reporting an exit code failed by itself
-        before its job had begun, and was killed afterwards.
+        A forked launcher's go to its server; what matters of them is in the status pipe.
         """
         if self.process is None:
-            return (-signal.SIGKILL if has_begun else 1), 0.0
+            return None, 0.0
         _, wait_status, resources = os.wait4(self.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(wait_status)
         return self.process.returncode, resources.ru_utime + resources.ru_stime

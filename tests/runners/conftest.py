@@ -47,8 +47,8 @@ def process_with_torch() -> Zygote:
 def one_torch_for_all_problems() -> Iterator[None]:
     """Fork the oracles of the module's problems from one process, which has imported torch for all of them.
 
-    A problem that we do not ship has a process of its own, which imports torch again, so that its code reaches no other
-    problem. Those of tests are our own.
+    A problem that we do not ship has a process of its own, so that its code reaches no other problem. Those of tests
+    are our own.
     """
     own = TrustedPool._new_oracle
 

@@ -66,12 +66,12 @@ class OracleClient:
         self._opening: dict[str, Any] | None = None
 
     def open(self, bundle: ProblemBundle) -> Self:
-        """Set the problem. It is sent with the first question, since the process may still be importing torch."""
+        """Set the problem. It is sent with the first question, since the process may still be starting."""
         self._opening = {"op": "open", "bundle": to_plain(bundle)}
         return self
 
     def pause(self) -> None:
-        """Pause the process, even while it imports or opens its device. Only for one that is alone."""
+        """Pause the process, even while it opens its device. Only for one that is alone."""
         self._zygote.pause()
 
     def resume(self) -> None:

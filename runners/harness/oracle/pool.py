@@ -123,7 +123,7 @@ class TrustedPool:
     def _keep_fresh(self) -> None:
         """Start the oracles that the next new problems take, in the background.
 
-        Otherwise each would wait seconds for imports and for opening the device. They start during the first stages of
+        Otherwise each would wait for opening the device. They start during the first stages of
         this evaluation and are paused while a job is timed.
         """
         with self._lock:

@@ -1,8 +1,9 @@
 """Run oracles with torch, in a sandbox. `main` is given the descriptor of a socket.
 
-Importing torch takes seconds, so it is imported once: this process imports it, stays single-threaded, and forks a
-clean child for every oracle, in milliseconds. None ever sees candidate code, which is what it is trusted in; the
-machine trusts it no more than a candidate (see `confinement`). A child serves one channel and ends when that closes.
+This process is forked with torch imported, or imports it where programs are executed. It stays single-threaded, and
+forks a clean child for every oracle, in milliseconds. None ever sees candidate code, which is what it is trusted in;
+the machine trusts it no more than a candidate (see `confinement`). A child serves one channel and ends when that
+closes.
 
 A request is one byte with two descriptors attached: the channel and the shared memory.
 """

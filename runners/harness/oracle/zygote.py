@@ -9,66 +9,81 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 
 from runners.errors import InfraFailure
 from runners.harness.processes.preloading import TORCH
-from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
+from runners.sandbox import PACKAGE, Sandboxed, SandboxPolicy, command_of, spawn
+from runners.sandbox.probe import allowed_level
 
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
 _SHIPPED = re.compile(r"/problems/shipped/")
 
 
 class Zygote:
-    """Start a process with torch in a sandbox; `fork` asks for a child.
+    """Start a process with torch in a sandbox at once, without waiting; `fork` asks for a child.
 
-    `preloaded` names what was imported in the process from which it is forked itself (see `preloading`).
+    `preloaded` names what its fork server has imported (see `preloading`). Raises SandboxError where no sandbox works.
     """
 
     def __init__(self, policy: SandboxPolicy, preloaded: Sequence[str] = TORCH) -> None:
-        _compile_once()
+        allowed_level()
         self._socket, far = socket.socketpair()
-        command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
+        self._starting: Future[Sandboxed] = Future()
+        threading.Thread(target=self._start, args=(far, policy, preloaded), name="zygote", daemon=True).start()
+
+    def _start(self, far: socket.socket, policy: SandboxPolicy, preloaded: Sequence[str]) -> None:
         try:
-            self._process = spawn(command, policy, (far.fileno(),), preloaded=preloaded)
-        except BaseException:
-            self._socket.close()
-            raise
-        finally:
-            far.close()
+            with far:
+                _compile_once()
+                command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
+                process = spawn(command, policy, (far.fileno(),), preloaded=preloaded)
+        except BaseException as error:
+            self._starting.set_exception(error)
+        else:
+            self._starting.set_result(process)
 
     @property
     def alive(self) -> bool:
-        """Return False once the process has ended."""
-        return self._process.alive
+        """Return False once the process has ended or could not be started."""
+        if not self._starting.done():
+            return True
+        return self._starting.exception() is None and self._starting.result().alive
 
     def fork(self, channel_fd: int, memory_fd: int) -> None:
-        """Ask for an oracle on that channel. Raises InfraFailure when the process is gone."""
+        """Ask for an oracle on that channel, which answers when the process has started. Raises InfraFailure when it
+        is gone, SandboxError where it could not be started."""
         try:
             socket.send_fds(self._socket, [b"o"], [channel_fd, memory_fd])
         except OSError as error:
+            self._starting.result()
             raise InfraFailure(f"the process that holds torch is gone: {error}") from error
 
     def pause(self) -> None:
-        """Pause the process, even while it imports."""
-        self._process.pause()
+        """Pause the process."""
+        self._starting.result().pause()
 
     def resume(self) -> None:
         """Resume the paused process."""
-        self._process.resume()
+        self._starting.result().resume()
 
     def close(self) -> None:
         """End the process and its children."""
         self._socket.close()
-        self._process.kill()
-        self._process.wait(2.0)
+        if self._starting.exception() is None:
+            process = self._starting.result()
+            process.kill()
+            process.wait(2.0)
 
 
 @cache
 def _compile_once() -> None:
-    """Compile our modules and torch's once: in a sandbox nothing is written, so every process would do it again."""
+    """Compile our modules and torch's once: programs that are executed in a sandbox write nothing, and each would do it
+    again."""
     for folder in ("candidate", "harness", "problems"):
         compileall.compile_dir(PACKAGE / folder, rx=_SHIPPED, quiet=2)
     if any(map(_lacks_bytecode, ("torch", "sympy"))):

@@ -29,7 +29,7 @@ from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.sandbox.meter import process_tree
 
-# This includes importing torch, by several processes at the same time.
+# This includes importing torch where programs are executed, by several processes at the same time.
 START_S = 60.0
 # How long a process has to begin waiting for its device before the device is released.
 SETTLE_S = 1e-4

@@ -1,4 +1,4 @@
-"""Name what a process has imported from which candidates and oracles are forked (see `runners.sandbox.forking`)."""
+"""Name the modules that a fork server imports before candidates and oracles are forked from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ META_DEVICE, TRITON = str(PROGRAM / "warm_meta_device.py"), str(PROGRAM / "warm_
 def modules_for(device: Device, *, with_triton: bool = False) -> tuple[str, ...]:
     """Return the modules and files for processes that compute on a device, the same for candidates and oracles.
 
-    On a CPU only few problems need more than torch, and what prepares it would compete with what is measured.
+    On a CPU only torch is imported: few problems need more, and importing it would compete with what is measured.
     """
     if device.kind == "cpu":
         return TORCH

@@ -64,7 +64,7 @@ def start_worker(
     """Start the program for artefacts of that kind. Raises SandboxError.
 
     `preload` names modules that a module's process has imported before it is told anything; absolute paths in it name
-    files that only a process runs from which others are forked. `around` wraps its command line in another's, a
+    files that only the fork server runs. `around` wraps its command line in another's, a
     profiler's.
     """
     peer = Peer()

@@ -28,7 +28,7 @@ class WarmPool(Generic[Started]):
     """Start processes in the background. Threads may share a pool.
 
     `start` is given an event that is set once an evaluation waits for the process that it makes. `alive` says whether
-    a process is still of use, `close` ends it. At most `most` stand ready, since each holds torch in memory.
+    a process is still of use, `close` ends it. At most `most` stand ready, since each holds memory of the device.
     """
 
     def __init__(

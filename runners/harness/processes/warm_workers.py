@@ -1,9 +1,9 @@
 """Keep sandboxed interpreters warm for Python candidates on a GPU machine.
 
-They have imported torch and opened the device, and know nothing else. Each stands still until it is needed, serves
-one candidate process and ends. Importing torch takes a processor's caches and memory from neighbours, and a call that
-the host paces becomes slower by a quarter. So starts stand still while a job is timed, except those that the timing
-waits for.
+They are forked with torch imported and have opened the device, and know nothing else. Each stands still until it is
+needed, serves one candidate process and ends. Starting them takes a processor's caches and memory from neighbours
+(beside imports, a call that the host paces becomes slower by a quarter). So starts stand still while a job is timed,
+except those that the timing waits for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
 from runners.harness.processes.warm_pool import WarmPool, open_device
 from runners.job import Limits
+from runners.sandbox.fork_server import await_imports
 
 # The sandbox's limit counts from the start, and a worker may wait long before it is used.
 LIFE_S = 3600.0
@@ -73,7 +74,11 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Hold up all starts within this block except those that are waited for."""
+        """Hold up all starts within this block except those that are waited for.
+
+        What is being imported for several starts is awaited before it.
+        """
+        await_imports()
         with self._guard:
             self._timing += 1
             for wanted, worker in self._starting.items():
