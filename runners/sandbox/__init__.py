@@ -68,7 +68,7 @@ def spawn(
     can't be had.
     """
     at = allowed_level(level)
-    forks = preloaded and can_be_forked(argv) and why_not_forked(at) is None
+    forks = preloaded and can_be_forked(argv, pass_fds) and why_not_forked(at) is None
     server = server_of(policy, preloaded) if forks else None
     return Sandboxed(prepare(at, argv, policy, pass_fds, server), policy, stdin)
 

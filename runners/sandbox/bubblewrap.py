@@ -41,7 +41,7 @@ def bubblewrap_argv(
         *namespaces_argv(policy, as_root=uid is not None),
         *(become if uid is not None else ()),
         *("--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--"),
-        *_limits(policy),
+        *limiting_argv(policy),
         *(_become(uid, policy) if uid is not None else ()),
         *argv,
     ]
@@ -108,7 +108,8 @@ def _binds(paths: Iterable[Path], option: str) -> list[str]:
     return arguments
 
 
-def _limits(policy: SandboxPolicy) -> list[str]:
+def limiting_argv(policy: SandboxPolicy) -> list[str]:
+    """Return what goes before a command to set its limits."""
     arguments = [f"--{name}={value}" for name, value in rlimits(policy).items()]
     return [_tool("prlimit"), *arguments]
 

@@ -241,12 +241,13 @@ def execute(config: dict[str, Any]) -> NoReturn:
         os._exit(127)
 
 
-def supervise(child_pid: int, status_fd: int, uid: int | None, reported: int = 0) -> None:
-    """Reap children until the child ends or a stop is requested, then kill what is left and report the exit code.
+def supervise(child_pid: int, status_fd: int, reported: int, end: Callable[[], None]) -> None:
+    """Reap children until the child ends or a stop is requested, then call `end` and report the exit code.
 
-    `reported` is the process that the supervisor is told of instead of the child, with which everything ends.
+    `reported` is the process that the supervisor is told of, the child or that with which everything ends. `end` ends
+    all that is left, and returns when it is gone.
     """
-    report(status_fd, "child-pid", reported or child_pid)
+    report(status_fd, "child-pid", reported)
     code = None
     while code is None:
         # Waiting for both signals at once leaves no moment in which one could be missed.
@@ -254,7 +255,7 @@ def supervise(child_pid: int, status_fd: int, uid: int | None, reported: int = 0
         if number == signal.SIGTERM:
             break
         code = reap(child_pid)
-    end_all(uid)
+    end()
     taken = resource.getrusage(resource.RUSAGE_CHILDREN)
     report(status_fd, "cpu-ms", round(1000 * (taken.ru_utime + taken.ru_stime)))
     if code is not None:
@@ -305,9 +306,11 @@ def kill_user(uid: int) -> None:
     if pid := os.fork():
         os.waitpid(pid, 0)
         return
-    # As root, kill(-1) would hit every process on the machine, so become the job's user first.
-    os.setresuid(uid, uid, uid)
+    # As root, kill(-1) would hit every process on the machine, so become the job's user first. Where the securebits
+    # forbid that to clear capabilities (SECBIT_NO_SETUID_FIXUP), CAP_KILL would remain.
     try:
+        os.setresuid(uid, uid, uid)
+        keep_only(None)
         os.kill(-1, signal.SIGKILL)
     finally:
         os._exit(0)
@@ -341,7 +344,7 @@ def main() -> None:
     become_launcher(config["supervisor"])
     launcher = os.getpid()
     if child := fork_child(lambda: confine(config, launcher)):
-        supervise(child, config["status_fd"], config["uid"])
+        supervise(child, config["status_fd"], child, lambda: end_all(config["uid"]))
     else:
         execute(config)
 

@@ -32,17 +32,24 @@ MOST_FAILURES = 3
 # Variables for threads and memory are read then.
 LATE_VARIABLES, LATE_PREFIX = frozenset({"HOME", "TMPDIR"}), "KERNELSCI_"
 
+# What the dynamic linker and the C library read: a server is in no sandbox.
+LOADER_PREFIXES = ("LD_", "GLIBC_")
+# The launcher's own descriptors beside those of the program, in one message (SCM_MAX_FD).
+MOST_PASSED = 253 - 5
+
 
 @dataclass(frozen=True)
 class ForkConfig(Config):
     """Hold what `forking` reads beside what `confine` reads.
 
     `argv` is the command line after `python -I`. `bubblewrap` is the command line that makes the namespaces, without
-    the command in them, or None. `descriptors` are the numbers of those that are sent along, `own` those that are the
-    program's. `group` is a control group's file of process ids, or empty. `cpus` are the cores that it may use.
+    the command in them, or None; `limiting` goes before that command. `descriptors` are the numbers of those that are
+    sent along, `own` those that are the program's. `group` is a control group's file of process ids, or empty. `cpus`
+    are the cores that it may use.
     """
 
     bubblewrap: list[str] | None
+    limiting: list[str]
     env: dict[str, str]
     descriptors: list[int]
     own: list[int]
@@ -162,8 +169,9 @@ class _Running:
         return int.from_bytes(answer, "little"), (found[0] if found else None)
 
     def close(self) -> None:
-        """Close the connection, upon which the server ends."""
+        """End the server, upon which all that were forked from it end."""
         self._socket.close()
+        self.process.kill()
 
 
 def _popen(argv: list[str], env: dict[str, str], descriptor: int) -> subprocess.Popen[bytes]:
@@ -210,8 +218,11 @@ def await_imports() -> None:
 def server_for(modules: Sequence[str], env: Mapping[str, str], cpus: frozenset[int]) -> ForkServer | None:
     """Return a server that has imported these modules in that environment, on those cores.
 
-    Return None if servers of as many other kinds are running as may be, or if this one has failed too often.
+    Return None if servers of as many other kinds are running as may be, if this one has failed too often, or if a
+    variable would change what is loaded into a server, which is in no sandbox.
     """
+    if any(name.startswith(LOADER_PREFIXES) for name in env):
+        return None
     early = {(name, value) for name, value in env.items() if not _is_late(name)}
     key = (tuple(modules), frozenset(early), cpus)
     with _guard:

@@ -22,6 +22,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -35,9 +36,10 @@ from typing import Any, NoReturn
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 ALWAYS_JOINED = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
+CGROUP_NAMESPACE = Path("/proc/self/ns/cgroup")
 # Waits until its input ends, and repeats what it is told, which shows that everything is mounted.
 WAITING = "/bin/cat"
-MOST_DESCRIPTORS = 32
+MOST_DESCRIPTORS = 253  # SCM_MAX_FD, the kernel's limit for one message
 
 
 def _confine() -> Any:
@@ -56,8 +58,11 @@ def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
     gc.disable()  # nothing that an import makes is garbage
-    for name in filter(None, sys.argv[3].split(",")):
-        preload(name)
+    # Nobody else can have made a folder of that name, from which an import might load something.
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update(HOME=home, TMPDIR=home)
+        for name in filter(None, sys.argv[3].split(",")):
+            preload(name)
     gc.enable()
     # What exists before a fork stays out of garbage collection, which would otherwise write to it and copy its pages.
     gc.freeze()
@@ -79,9 +84,12 @@ def serve(requests: socket.socket, idle_s: float) -> dict[str, Any]:
     End when the socket closes, and when nothing was asked for `idle_s` and no launcher lives.
     """
     server, ended = os.getpid(), ChildSignals()
+    waiting = select.poll()  # `select` knows no descriptors above 1,023
+    for descriptor in (requests.fileno(), ended.reading):
+        waiting.register(descriptor, select.POLLIN)
     while True:
         try:
-            ready = select.select([requests.fileno(), ended.reading], [], [], idle_s)[0]
+            ready = [descriptor for descriptor, _ in waiting.poll(idle_s * 1000)]
             has_children = ended.reap()
             if not ready and not has_children:
                 os._exit(0)
@@ -167,6 +175,9 @@ def launched(descriptors: list[int], server: int) -> dict[str, Any]:
 
 def lay_out(descriptors: list[int], numbers: list[int]) -> None:
     """Give every descriptor the number that it has in the supervisor, and close all others."""
+    # The supervisor may have more than this process; the program's own limit is set later.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     above = max(numbers) + 1
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for descriptor in descriptors]
     close_all_but(moved)
@@ -192,16 +203,17 @@ def join_group(procs: str) -> None:
 def launch(config: dict[str, Any], server: int) -> None:
     """Supervise the program and end with it; return in the confined program."""
     confine.become_launcher(server)
-    command, launcher = config["bubblewrap"], os.getpid()
-    spaces = None if command is None else Namespaces(command, config["env"])
+    launcher = os.getpid()
+    spaces = Namespaces(config) if config["bubblewrap"] else None
     if not (child := confine.fork_child(lambda: enter(config, launcher, spaces))):
         return
     # The far end would not see the program close its channel while anybody else holds it open.
     for descriptor in config["own"]:
         os.close(descriptor)
-    # What is in namespaces ends with their init, which is below this process.
-    uid, init = (config["uid"], 0) if spaces is None else (None, spaces.init)
-    confine.supervise(child, config["status_fd"], uid, init)
+    if spaces is None:
+        confine.supervise(child, config["status_fd"], child, lambda: confine.end_all(config["uid"]))
+    else:
+        confine.supervise(child, config["status_fd"], spaces.init, spaces.end)
     end("", 0)
 
 
@@ -231,19 +243,25 @@ class Namespaces:
     `init` is the process id of their first process, seen from outside.
     """
 
-    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         status, report = os.pipe()
         waiting, self._held = os.pipe()
         answer, repeated = os.pipe()
+        # A caller's own processes in the namespaces are within reach of a job that runs as the same user, so they have
+        # its limits and its filter too.
+        allowed = os.memfd_create("filter", 0)
+        os.write(allowed, bytes.fromhex(config["filter"]))
+        os.lseek(allowed, 0, os.SEEK_SET)
         os.set_inheritable(report, True)
+        options = ["--seccomp", str(allowed), "--json-status-fd", str(report), "--"]
         os.posix_spawn(
-            command[0],
-            [*command, "--json-status-fd", str(report), "--", WAITING],
-            env,
+            config["bubblewrap"][0],
+            [*config["bubblewrap"], *options, *config["limiting"], WAITING],
+            config["env"],
             file_actions=[(os.POSIX_SPAWN_DUP2, waiting, 0), (os.POSIX_SPAWN_DUP2, repeated, 1)],
             setsigmask=(),
         )
-        for descriptor in (report, waiting, repeated):
+        for descriptor in (allowed, report, waiting, repeated):
             os.close(descriptor)
         os.write(self._held, b"0")
         if not os.read(answer, 1):
@@ -254,16 +272,22 @@ class Namespaces:
         self._pidfd = os.pidfd_open(self.init)
 
     def join(self) -> None:
-        """Join all namespaces; that of processes is joined by children of this process."""
+        """Join all namespaces; that of processes is joined by children of this process.
+
+        All at once: after joining a namespace of users, the others may be out of reach, which are owned by its parent.
+        """
         # As root, bubblewrap makes no namespace of users, and the kernel refuses to join one's own.
         user = 0 if os.geteuid() == 0 else CLONE_NEWUSER
-        self._setns(ALWAYS_JOINED | user)
-        # bubblewrap goes without a namespace of control groups where the kernel has none.
-        with contextlib.suppress(OSError):
-            self._setns(CLONE_NEWCGROUP)
+        cgroup = CLONE_NEWCGROUP if CGROUP_NAMESPACE.exists() else 0
+        confine.checked(confine.libc.setns(self._pidfd, ALWAYS_JOINED | user | cgroup), "setns")
 
-    def _setns(self, kinds: int) -> None:
-        confine.checked(confine.libc.setns(self._pidfd, kinds), "setns")
+    def end(self) -> None:
+        """End what is in the namespaces, and return when it is gone with bubblewrap and the process that waits."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
 
     def close(self) -> None:
         """Leave the namespaces to the launcher alone."""

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from runners.sandbox.account import own_account
 from runners.sandbox.base import Devices, SandboxError, SandboxLevel, SandboxPolicy
-from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv, namespaces_argv
+from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv, limiting_argv, namespaces_argv
 from runners.sandbox.cgroup import Group, own_group
-from runners.sandbox.fork_server import ForkConfig, ForkServer, server_for
+from runners.sandbox.fork_server import MOST_PASSED, ForkConfig, ForkServer, server_for
 from runners.sandbox.landlock import config_for, launcher_argv, make_scratch
 from runners.sandbox.seccomp import filter_program
 
@@ -92,9 +92,9 @@ def prepare(
         return launch
 
 
-def can_be_forked(argv: Sequence[str]) -> bool:
-    """Return whether a command line is `python -I` with a script or `-c`, of this interpreter."""
-    isolated = list(argv[:2]) == [sys.executable, "-I"]
+def can_be_forked(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> bool:
+    """Return whether a command line is `python -I` with a script or `-c`, of this interpreter, with few descriptors."""
+    isolated = list(argv[:2]) == [sys.executable, "-I"] and len(pass_fds) <= MOST_PASSED
     return isolated and len(argv) > 2 and (argv[2] == "-c" or not argv[2].startswith("-"))
 
 
@@ -200,6 +200,7 @@ def _prepare_forked(
     forked = ForkConfig(
         **vars(config),
         bubblewrap=namespaces_argv(policy, as_root=uid is not None) if within else None,
+        limiting=limiting_argv(policy) if within else [],
         env=environment(policy, scratch),
         descriptors=[0, 1, 2, status_write, *pass_fds],
         own=list(pass_fds),

@@ -97,7 +97,7 @@ class Sandboxed:
             stopped_ns = time.perf_counter_ns()
             seen = set(self._members)
             # A process can fork before its stop signal arrives, so look again until no new one appears.
-            while self._pidfd >= 0 and (fresh := set(process_tree(self.pid)[1:]) - seen):
+            while self._pidfd >= 0 and (fresh := set(self._tree()[1:]) - seen):
                 self._signal_members(self._take_in(fresh), signal.SIGSTOP)
                 seen |= fresh
                 stopped_ns = time.perf_counter_ns()
@@ -184,6 +184,7 @@ class Sandboxed:
                 os.set_blocking(stream, False)
                 selector.register(stream, selectors.EVENT_READ, capture.add)
             if self._launch.status_fd is not None:
+                os.set_blocking(self._launch.status_fd, False)
                 selector.register(self._launch.status_fd, selectors.EVENT_READ, self._note_status)
             selector.register(self._pidfd, selectors.EVENT_READ)
             while not self._turn(selector):
@@ -246,9 +247,18 @@ class Sandboxed:
         if self._killed and time.monotonic() - self._killed_at > STOP_GRACE_S:
             self._kill_tree()
 
+    def _tree(self) -> list[int]:
+        """Return the launcher and all its descendants, the oldest first.
+
+        Once a forked launcher has ended, its server reaps it, and its number may be somebody else's.
+        """
+        if self._launch.fork is not None and (self._pidfd < 0 or readable(self._pidfd, 0)):
+            return []
+        return process_tree(self.pid)
+
     def _members_of_job(self) -> list[int]:
         """Return the processes that count as the job's: all but forked launchers, which share a server's memory."""
-        tree = process_tree(self.pid)
+        tree = self._tree()
         if self._launch.fork is None:
             return tree
         return [pid for pid in tree if pid not in (self.pid, self._waiting)]
@@ -282,7 +292,7 @@ class Sandboxed:
         asked = self._launch.stop_signal
         if asked is None:
             self._signal(self._init_pidfd, signal.SIGKILL)
-            self._kill(process_tree(self.pid)[1:])
+            self._kill(self._tree()[1:])
         elif asked == signal.SIGKILL:
             self._signal(self._pidfd, signal.SIGSTOP)
             self._signal(self._init_pidfd, signal.SIGKILL)
@@ -298,7 +308,7 @@ class Sandboxed:
 
     def _kill_tree(self) -> None:
         """End the launcher and all its descendants, the youngest first."""
-        self._kill(process_tree(self.pid))
+        self._kill(self._tree())
 
     @staticmethod
     def _kill(pids: list[int]) -> None:

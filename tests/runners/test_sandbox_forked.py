@@ -6,6 +6,7 @@ import ast
 import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from runners.sandbox import (
     SandboxError,
     SandboxLevel,
     SandboxPolicy,
+    confine,
     fork_server,
     python_paths,
     run,
@@ -34,7 +36,9 @@ from runners.sandbox.probe import why_not
 
 pytestmark = pytest.mark.processes
 
-POLICY = SandboxPolicy(python_paths(), env={"SHOWN": "yes"})
+KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
+OURS = json.dumps({kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in KINDS})
+POLICY = SandboxPolicy(python_paths(), env={"NAMESPACES": OURS})
 # A module that no interpreter imports by itself.
 MODULES = ("wave",)
 
@@ -103,6 +107,12 @@ def test_an_exception_and_a_signal_end_it_as_they_end_an_executed_program(level:
 
 CONFINEMENT = """
 import json, os, resource, tempfile
+def filters():
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except PermissionError:
+        return {"hidden"}
+    return {line for pid in pids for line in open(f"/proc/{pid}/status") if line.startswith("Seccomp:")}
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
 same = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "SigBlk", "SigIgn", "Groups",
         "Cpus_allowed_list")
@@ -116,6 +126,9 @@ print(json.dumps({
     "places": [os.getcwd() == os.environ["HOME"] == os.environ["TMPDIR"], tempfile.gettempdir() == os.getcwd()],
     "temporary": os.listdir(os.getcwd()),
     "host": os.uname().nodename,
+    "filters": sorted(filters()),
+    "namespaces": {kind: os.readlink(f"/proc/self/ns/{kind}") == theirs
+                   for kind, theirs in json.loads(os.environ["NAMESPACES"]).items()},
 }))
 """
 
@@ -126,6 +139,8 @@ def test_it_is_confined_exactly_as_an_executed_program_is(level: SandboxLevel) -
     )
     assert started == executed
     assert started["places"] == [True, True]
+    within = level is SandboxLevel.BUBBLEWRAP
+    assert set(started["namespaces"].values()) == {not within}
 
 
 def test_it_has_the_descriptors_that_it_was_given_under_their_numbers_and_no_other(level: SandboxLevel) -> None:
@@ -213,6 +228,53 @@ def test_a_program_is_executed_once_its_server_has_failed_again_and_again(monkey
         assert forked("import sys; print('wave' in sys.modules)").stdout == "False\n"
 
 
+def test_descriptors_of_any_number_are_handed_over_and_too_many_for_a_message_are_inherited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reading, writing = os.pipe()
+    high = min(hard, 4096) - 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    try:
+        os.dup2(writing, high)
+        process = spawn(python(f"import os; os.write({high}, b'high')"), POLICY, (high,), preloaded=MODULES)
+        assert process.outcome().ok
+        assert os.read(reading, 10) == b"high"
+        monkeypatch.setattr("runners.sandbox.launch.MOST_PASSED", 0)
+        assert not is_forked(spawn(python(HAS_IMPORTED), POLICY, (high,), preloaded=MODULES).outcome())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in (reading, writing, high):
+            os.close(descriptor)
+
+
+def test_no_server_is_started_with_what_a_dynamic_linker_would_load() -> None:
+    assert server_for(MODULES, {"LD_PRELOAD": "/tmp/anything.so"}, frozenset({0})) is None
+
+
+def test_nobody_is_killed_by_a_user_that_could_not_give_up_its_capabilities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With them, kill(-1) would reach every process of the machine."""
+    done: list[str] = []
+
+    def refuses(_: int | None) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    def ends(_: int) -> None:
+        done.append("ended")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(confine, "keep_only", refuses)
+        patch.setattr(os, "fork", lambda: 0)
+        patch.setattr(os, "setresuid", lambda *_: done.append("changed"))
+        patch.setattr(os, "kill", lambda *_: done.append("killed"))
+        patch.setattr(os, "_exit", ends)
+        with pytest.raises(OSError, match="not permitted"):
+            confine.kill_user(12345)
+    assert done == ["changed", "ended"]
+
+
 def test_a_module_that_cannot_be_imported_is_met_again_by_the_program(level: SandboxLevel) -> None:
     done = run(python("import nowhere_to_be_found"), POLICY, level=level, preloaded=("nowhere_to_be_found",))
     assert done.exit_code == 1 and "ModuleNotFoundError" in done.stderr
@@ -222,7 +284,7 @@ def test_a_sandbox_that_cannot_be_set_up_is_an_error_with_its_reason_and_no_outc
     level: SandboxLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runners.sandbox.landlock.filter_program", lambda *_, **__: b"no filter")
-    with pytest.raises(SandboxError, match="could not be set up: confine: "):
+    with pytest.raises(SandboxError, match=r"could not be set up: (confine|bwrap): "):
         forked("print(1)", level=level)
 
 
@@ -257,7 +319,7 @@ def test_a_caller_who_is_not_root_gets_the_same_confinement(level: SandboxLevel)
         pytest.skip("starts the sandbox as another user")
     driver = (
         "import sys; sys.path.insert(0, sys.argv[1]); from runners.sandbox import *;"
-        "policy, level = SandboxPolicy(python_paths(), env={'SHOWN': 'yes'}), SandboxLevel(sys.argv[2]);"
+        "policy, level = SandboxPolicy(python_paths(), env={'NAMESPACES': sys.argv[4]}), SandboxLevel(sys.argv[2]);"
         "command = [sys.executable, '-I', '-c', sys.argv[3]];"
         "assert why_not_forked(level) is None;"
         "print(*[run(command, policy, level=level, preloaded=names).stdout.strip() for names in ((), ('wave',))],"
@@ -274,7 +336,7 @@ def test_a_caller_who_is_not_root_gets_the_same_confinement(level: SandboxLevel)
         "-I",
     ]
     done = subprocess.run(
-        [*as_nobody, "-c", driver, str(Path(__file__).parents[2]), level.value, CONFINEMENT],
+        [*as_nobody, "-c", driver, str(Path(__file__).parents[2]), level.value, CONFINEMENT, OURS],
         env={"PATH": "/usr/bin:/bin"},
         cwd="/tmp",
         capture_output=True,
