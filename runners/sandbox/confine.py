@@ -263,7 +263,11 @@ def supervise(child_pid: int, status_fd: int, reported: int, end: Callable[[], N
 
 
 def report(status_fd: int, name: str, value: int) -> None:
-    os.write(status_fd, json.dumps({name: value}).encode() + b"\n")
+    """Tell the supervisor. If it is dead, a signal is about to say so, and the job must be ended then."""
+    try:
+        os.write(status_fd, json.dumps({name: value}).encode() + b"\n")
+    except BrokenPipeError:
+        return
 
 
 def reap(child_pid: int) -> int | None:

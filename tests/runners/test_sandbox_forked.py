@@ -275,6 +275,14 @@ def test_nobody_is_killed_by_a_user_that_could_not_give_up_its_capabilities(
     assert done == ["changed", "ended"]
 
 
+def test_a_launcher_outlives_a_supervisor_that_does_not_read_its_reports_any_more() -> None:
+    """It would leave behind what the job has started."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    confine.report(writing, "child-pid", 1)
+    os.close(writing)
+
+
 def test_a_module_that_cannot_be_imported_is_met_again_by_the_program(level: SandboxLevel) -> None:
     done = run(python("import nowhere_to_be_found"), POLICY, level=level, preloaded=("nowhere_to_be_found",))
     assert done.exit_code == 1 and "ModuleNotFoundError" in done.stderr
