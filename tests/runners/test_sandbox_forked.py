@@ -170,7 +170,7 @@ def test_the_far_end_of_a_channel_closes_when_the_program_closes_it(level: Sandb
 
 def test_limits_of_time_and_memory_hold_and_no_launcher_counts(level: SandboxLevel) -> None:
     assert is_forked(forked(HAS_IMPORTED, level=level))  # from now on a start takes no time
-    policy = SandboxPolicy(python_paths(), env=POLICY.env, limits=ResourceLimits(wall_s=1))
+    policy = SandboxPolicy(python_paths(), env=POLICY.env, limits=ResourceLimits(wall_s=3))
     endless = forked("print(1, flush=True)\nwhile True: pass", level=level, policy=policy)
     assert (endless.killed_reason, endless.stdout) == (KillReason.TIMEOUT, "1\n")
     policy = SandboxPolicy(python_paths(), limits=ResourceLimits(memory_bytes=64 << 20))
