@@ -31,10 +31,9 @@ MOST_FAILURES = 3
 # Variables that no library reads while it is imported, so that a program's values may differ from its server's.
 # Variables for threads and memory are read then.
 LATE_VARIABLES, LATE_PREFIX = frozenset({"HOME", "TMPDIR"}), "KERNELSCI_"
-
 # What the dynamic linker and the C library read: a server is in no sandbox.
 LOADER_PREFIXES = ("LD_", "GLIBC_")
-# The launcher's own descriptors beside those of the program, in one message (SCM_MAX_FD).
+# One message takes 253 descriptors (SCM_MAX_FD), of which five are the launcher's: configuration, status and streams.
 MOST_PASSED = 253 - 5
 
 

@@ -84,22 +84,7 @@ def serve(requests: socket.socket, idle_s: float) -> dict[str, Any]:
     End when the socket closes, and when nothing was asked for `idle_s` and no launcher lives.
     """
     server, ended = os.getpid(), ChildSignals()
-    waiting = select.poll()  # `select` knows no descriptors above 1,023
-    for descriptor in (requests.fileno(), ended.reading):
-        waiting.register(descriptor, select.POLLIN)
-    while True:
-        try:
-            ready = [descriptor for descriptor, _ in waiting.poll(idle_s * 1000)]
-            has_children = ended.reap()
-            if not ready and not has_children:
-                os._exit(0)
-            if requests.fileno() not in ready:
-                continue
-            request, descriptors, _, _ = socket.recv_fds(requests, 1, MOST_DESCRIPTORS)
-        except OSError:
-            os._exit(0)
-        if not request:
-            os._exit(0)
+    while descriptors := requested(requests, ended, idle_s):
         pid = forked()
         if pid == 0:
             requests.detach()
@@ -108,10 +93,27 @@ def serve(requests: socket.socket, idle_s: float) -> dict[str, Any]:
         for descriptor in descriptors:
             os.close(descriptor)
         answer(requests, pid)
+    os._exit(0)
+
+
+def requested(requests: socket.socket, ended: ChildSignals, idle_s: float) -> list[int]:
+    """Wait for a request and return its descriptors, or none if the server is to end. Reap launchers meanwhile."""
+    waiting = select.poll()  # `select` knows no descriptors above 1,023
+    for descriptor in (requests.fileno(), ended.reading):
+        waiting.register(descriptor, select.POLLIN)
+    while True:
+        ready = [descriptor for descriptor, _ in waiting.poll(idle_s * 1000)]
+        if not ended.reap() and not ready:
+            return []
+        if requests.fileno() in ready:
+            try:
+                return socket.recv_fds(requests, 1, MOST_DESCRIPTORS)[1]
+            except OSError:
+                return []
 
 
 class ChildSignals:
-    """Wake up `select` when a launcher has ended, and reap it then, after whoever asked for it has its descriptor."""
+    """Wake up the server when a launcher has ended, and reap it once whoever asked for it has its descriptor."""
 
     def __init__(self) -> None:
         self.reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -163,8 +165,7 @@ def launched(descriptors: list[int], server: int) -> dict[str, Any]:
         lay_out(descriptors, config["descriptors"])
         join_group(config["group"])
         os.setsid()
-        if config["cpus"]:
-            os.sched_setaffinity(0, config["cpus"])
+        os.sched_setaffinity(0, config["cpus"])
         launch(config, server)
     except (OSError, ValueError) as error:
         end(f"forking: {error}", 1)

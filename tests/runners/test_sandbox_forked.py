@@ -156,7 +156,7 @@ def test_it_has_the_descriptors_that_it_was_given_under_their_numbers_and_no_oth
 
 
 def test_the_far_end_of_a_channel_closes_when_the_program_closes_it(level: SandboxLevel) -> None:
-    """A launcher that kept it open would hide that a candidate has hung up."""
+    """Show that no launcher keeps it open, which would hide that a candidate has hung up."""
     reading, writing = os.pipe()
     code = f"import os, time; os.close({writing}); time.sleep(60)"
     process = spawn(python(code), POLICY, (writing,), level=level, preloaded=MODULES)
@@ -255,7 +255,7 @@ def test_no_server_is_started_with_what_a_dynamic_linker_would_load() -> None:
 def test_nobody_is_killed_by_a_user_that_could_not_give_up_its_capabilities(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With them, kill(-1) would reach every process of the machine."""
+    """Fail to give them up; kill(-1) would otherwise reach every process of the machine."""
     done: list[str] = []
 
     def refuses(_: int | None) -> None:
@@ -276,7 +276,7 @@ def test_nobody_is_killed_by_a_user_that_could_not_give_up_its_capabilities(
 
 
 def test_a_launcher_outlives_a_supervisor_that_does_not_read_its_reports_any_more() -> None:
-    """It would leave behind what the job has started."""
+    """Show that it goes on, since otherwise what the job has started would be left behind."""
     reading, writing = os.pipe()
     os.close(reading)
     confine.report(writing, "child-pid", 1)
@@ -322,7 +322,7 @@ def test_a_failed_program_prints_its_own_lines_and_none_of_ours() -> None:
 
 
 def test_a_caller_who_is_not_root_gets_the_same_confinement(level: SandboxLevel) -> None:
-    """Only then is a namespace of users joined, in which a process has all capabilities at first."""
+    """Join a namespace of users, in which a process has all capabilities at first."""
     if os.geteuid() != 0 or not Path("/usr/bin/python3").exists():
         pytest.skip("starts the sandbox as another user")
     driver = (

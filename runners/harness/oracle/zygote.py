@@ -82,8 +82,7 @@ class Zygote:
 
 @cache
 def _compile_once() -> None:
-    """Compile our modules and torch's once: programs that are executed in a sandbox write nothing, and each would do it
-    again."""
+    """Compile our modules and torch's once: in a sandbox nothing is written, so every process would do it again."""
     for folder in ("candidate", "harness", "problems"):
         compileall.compile_dir(PACKAGE / folder, rx=_SHIPPED, quiet=2)
     if any(map(_lacks_bytecode, ("torch", "sympy"))):

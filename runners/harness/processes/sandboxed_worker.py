@@ -59,13 +59,12 @@ def start_worker(
     policy: SandboxPolicy,
     preload: tuple[str, ...] = TORCH,
     inbox: Path | None = None,
-    around: Callable[[Sequence[str]], list[str]] | None = None,
+    around: Callable[[Sequence[str]], list[str]] = list,
 ) -> SandboxedWorker:
     """Start the program for artefacts of that kind. Raises SandboxError.
 
     `preload` names modules that a module's process has imported before it is told anything; absolute paths in it name
-    files that only the fork server runs. `around` wraps its command line in another's, a
-    profiler's.
+    files that only the fork server runs. `around` wraps its command line in another's, a profiler's, which is executed.
     """
     peer = Peer()
     # -S leaves out site packages, which a native kernel does not need.
@@ -74,10 +73,7 @@ def start_worker(
     imports = ",".join(name for name in preload if not name.startswith("/"))
     argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), imports]
     try:
-        if around is None:
-            process = spawn(argv, policy, (channel_fd,), preloaded=preload)
-        else:
-            process = spawn(around(argv), policy, (channel_fd,))
+        process = spawn(around(argv), policy, (channel_fd,), preloaded=preload)
     except BaseException:
         peer.close()
         raise
