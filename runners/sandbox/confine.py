@@ -231,9 +231,9 @@ def fork_child(prepare: Callable[[], None]) -> int:
 
 def execute(config: dict[str, Any]) -> NoReturn:
     """Become the job's command."""
-    # Python ignores one of these and handles the other, which a program would inherit or lose.
-    for number in (signal.SIGPIPE, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
+    # Python ignores this one, which a program would inherit. What our caller ignores, the program does too, as under
+    # bubblewrap.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvpe(config["argv"][0], config["argv"], os.environ)  # noqa: S606 - the sandbox's purpose
     except OSError as error:

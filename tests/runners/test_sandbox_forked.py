@@ -322,11 +322,15 @@ def test_a_failed_program_prints_its_own_lines_and_none_of_ours() -> None:
 
 
 def test_a_caller_who_is_not_root_gets_the_same_confinement(level: SandboxLevel) -> None:
-    """Join a namespace of users, in which a process has all capabilities at first."""
+    """Join a namespace of users, in which a process has all capabilities at first.
+
+    This caller ignores a signal, as whoever is started in the background does.
+    """
     if os.geteuid() != 0 or not Path("/usr/bin/python3").exists():
         pytest.skip("starts the sandbox as another user")
     driver = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from runners.sandbox import *;"
+        "import signal, sys; sys.path.insert(0, sys.argv[1]); from runners.sandbox import *;"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN);"
         "policy, level = SandboxPolicy(python_paths(), env={'NAMESPACES': sys.argv[4]}), SandboxLevel(sys.argv[2]);"
         "command = [sys.executable, '-I', '-c', sys.argv[3]];"
         "assert why_not_forked(level) is None;"
