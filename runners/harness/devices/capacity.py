@@ -1,7 +1,7 @@
 """Say how many processes may stand ready on a device.
 
 Each takes half a gigabyte of the device's memory by having opened it, whatever it computes. On a device of 80 GiB
-twenty of them spare every evaluation seconds; on one of 8 GiB they would leave no room for kernels.
+a dozen of them spare every evaluation seconds; on one of 8 GiB they would leave no room for kernels.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Standing:
     """Limit the processes that stand ready on a device.
 
     `oracles` are kept from earlier problems, `fresh` oracles wait for new problems, `workers` wait for candidates (an
-    evaluation of a Triton kernel takes seven, and the next one's are to be ready by then), and `sides` are those of all
-    sessions that are started together.
+    evaluation of a Triton kernel takes seven, beside a parent ten), and `sides` are those of all sessions that are
+    started together.
     """
 
     oracles: int = 4
     fresh: int = 2
-    workers: int = 14
+    workers: int = 10
     sides: int = 1000
 
 

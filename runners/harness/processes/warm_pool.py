@@ -20,8 +20,9 @@ START_S = 600.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
-# A driver opens its device for one process after the other, so more at a time only wait.
-_opening = threading.Lock()
+# A driver opens its device for one process after the other, while the one before loads torch's kernels. More at a time
+# only wait, and with all at once an evaluation got its first process later.
+_opening = threading.BoundedSemaphore(2)
 
 
 class WarmPool(Generic[Started]):
@@ -42,7 +43,6 @@ class WarmPool(Generic[Started]):
         self._start, self._alive, self._close, self._most = start, alive, close, most
         self._lock = threading.Lock()
         self._ready: deque[tuple[Future[Started], threading.Event]] = deque()
-        self._evaluations = 0
         self._threads = ThreadPoolExecutor(max(1, most), thread_name_prefix=name)
 
     def take(self) -> Started | None:
@@ -69,13 +69,11 @@ class WarmPool(Generic[Started]):
     def expect(self, needed: int) -> None:
         """Start the processes that are missing for an evaluation that needs so many.
 
-        From the second evaluation on there is a series, and as many are started for each of the two after it, since
-        one may end before a process is ready.
+        None is started for the evaluation after it: every process that has opened the device makes opening it slower
+        for the next one, by 7 ms of 100 (docs/evidence/gpu-verdicts.md, start 113).
         """
         with self._lock:
-            count = min(needed if self._evaluations == 0 else 3 * needed, self._most)
-            self._evaluations += 1
-            for _ in range(count - len(self._ready)):
+            for _ in range(min(needed, self._most) - len(self._ready)):
                 wanted = threading.Event()
                 self._ready.append((self._threads.submit(self._start, wanted), wanted))
 
@@ -92,8 +90,7 @@ class WarmPool(Generic[Started]):
 def open_device(peer: Peer, device: Device, wanted: threading.Event) -> None:
     """Let a process open the device, when no job is timed there and when it is its turn.
 
-    A driver opens its device for one process after the other. As soon as an evaluation waits for the process, this is
-    left out, and happens at first use.
+    As soon as an evaluation waits for the process, this is left out, and happens at first use.
     """
     with suppress(Cancelled), _turn(wanted), device.shared(wanted.is_set):
         peer.ask({"op": "warm", "device": device.kind}, START_S)
