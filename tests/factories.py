@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Model
 
 from optimizer.actions.problem import do_store_problem
 from optimizer.actions.run import NewRun, do_start_run
@@ -48,9 +47,11 @@ from runners.job import (
 )
 from runners.problems import load, shipped
 from runners.worker import work_once
+from tests.kept_rows import insert_kept, keep_rows
 from tests.llm_server import LlmServer
 
 QUEUE = "bench.cpu"
+SHIPPED = (Target, Problem, ProblemVersion)
 # a source whose lines can be told apart
 BASE = "".join(f"float line_{n} = {n}.0f;\n" for n in range(1, 101))
 _numbers = itertools.count(1)
@@ -88,11 +89,11 @@ def store_problems_and_targets() -> None:
     """Store the shipped problems and the known targets, unless the test has them already.
 
     Most tests begin with neither, and get copies of the rows that the first one made: to open and store all problems
-    again took a tenth of a second of processor time a test.
+    again took a tenth of a second of processor time a test, and to send their rows a third of that.
     """
     if not Problem.objects.exists() and not Target.objects.exists():
-        for model, rows in shipped_rows().items():
-            model._default_manager.bulk_create(rows)
+        keep_shipped()
+        insert_kept(SHIPPED)
     elif not Target.objects.exists() or Problem.objects.filter(origin="shipped").count() < len(shipped_problems()):
         do_store_shipped()
 
@@ -105,18 +106,16 @@ def do_store_shipped() -> None:
 
 
 @cache
-def shipped_rows() -> dict[type[Model], list[Model]]:
-    """Return the rows of the targets and shipped problems as the actions make them, in the order of their keys.
+def keep_shipped() -> None:
+    """Keep the rows of the targets and shipped problems as the actions make them.
 
     They are rolled back here. Their primary keys are safe to use again: sequences do not go back, so no other row has
     them, and what processes cache under them is the same for every copy.
     """
     with transaction.atomic():
         do_store_shipped()
-        models: tuple[type[Model], ...] = (Target, Problem, ProblemVersion)
-        made: dict[type[Model], list[Model]] = {model: list(model._default_manager.all()) for model in models}
+        keep_rows(SHIPPED)
         transaction.set_rollback(True)
-    return made
 
 
 @cache
