@@ -70,7 +70,7 @@ class WarmPool(Generic[Started]):
         """Start the processes that are missing for an evaluation that needs so many.
 
         None is started for the evaluation after it: every process that has opened the device makes opening it slower
-        for the next one, by 7 ms of 100 (docs/evidence/gpu-verdicts.md, start 113).
+        for the next one, by 8 ms of 110 (docs/evidence/gpu-verdicts.md, start 113).
         """
         with self._lock:
             for _ in range(min(needed, self._most) - len(self._ready)):
