@@ -45,9 +45,11 @@ def take_over_seeds(run: Run) -> None:
     Where the other run has lost a seed (it was cancelled, failed for a reason outside the kernel, or its run no longer
     goes on), this one measures it, or waits for a third.
     """
-    waiting = waiting_for_another_run(run).select_related("kernel", "copied_from__kernel__run")
-    rows = list(waiting.order_by("pk"))
-    for evaluation in rows:
+    waiting = waiting_for_another_run(run)
+    # Nearly always nothing waits. Without asking so first, the columns of five tables took a sixth of a step's time.
+    if not waiting.exists():
+        return
+    for evaluation in waiting.select_related("kernel", "copied_from__kernel__run").order_by("pk"):
         original = evaluation.copied_from
         if original is not None and _is_certain(original):
             if original.state == EvaluationState.DONE:
@@ -55,8 +57,7 @@ def take_over_seeds(run: Run) -> None:
         else:
             evaluation.delete()
             begin_or_wait(run, evaluation.kernel)
-    if rows:
-        best.update_best(run)
+    best.update_best(run)
 
 
 def _wait_for_turn(run: Run) -> None:
