@@ -178,7 +178,8 @@ class OracleClient:
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: input {refused.message}") from refused
             raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
         except ChannelError as error:
-            raise InfraFailure(f"the oracle gave no answer: {error}") from error
+            reasons = filter(None, [str(error), self._zygote.why_ended()])
+            raise InfraFailure(f"the oracle gave no answer: {'; '.join(reasons)}") from error
 
 
 class GpuOracleClient(OracleClient):

@@ -17,9 +17,11 @@ from pathlib import Path
 
 from runners.errors import InfraFailure
 from runners.harness.processes.preloading import TORCH
-from runners.sandbox import PACKAGE, Sandboxed, SandboxPolicy, command_of, spawn
+from runners.sandbox import PACKAGE, Sandboxed, SandboxError, SandboxPolicy, command_of, spawn
 from runners.sandbox.probe import allowed_level
 
+# How long a process may take to end after it has closed its channel.
+ENDING_S = 1.0
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
 _SHIPPED = re.compile(r"/problems/shipped/")
 
@@ -53,6 +55,20 @@ class Zygote:
         if not self._starting.done():
             return True
         return self._starting.exception() is None and self._starting.result().alive
+
+    def why_ended(self) -> str:
+        """Return how the process ended or why it did not start, or an empty text while it lives."""
+        try:
+            completed = self._starting.result().wait(ENDING_S)
+        except (SandboxError, OSError) as error:
+            return f"its process did not start: {error}"
+        if completed is None:
+            return ""
+        if completed.killed_reason is not None:
+            how = f"killed: {completed.killed_reason}"
+        else:
+            how = f"exit code {completed.exit_code}" if completed.signal is None else f"signal {completed.signal}"
+        return ": ".join([f"its process ended ({how})", *completed.stderr.strip().splitlines()[-1:]])
 
     def fork(self, channel_fd: int, memory_fd: int) -> None:
         """Ask for an oracle on that channel, which answers when the process has started. Raises InfraFailure when it
