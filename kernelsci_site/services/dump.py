@@ -15,6 +15,8 @@ from typing import Any
 from kernelsci_site.services.binaries import postgres_candidates
 
 EMPTY = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
+# A managed server keeps schemas of its own in every database. They are not ours to save or to replace.
+OURS = "--schema=public"
 
 
 class DumpError(RuntimeError):
@@ -22,12 +24,19 @@ class DumpError(RuntimeError):
 
 
 def back_up(database: Mapping[str, Any], major: int, file: Path) -> int:
-    """Write everything to `file` completely or not at all, and return its size in bytes. Raises DumpError.
+    """Write all our tables to `file` completely or not at all, and return its size in bytes. Raises DumpError.
 
     The format is PostgreSQL's custom format, compressed. The snapshot is consistent and blocks nobody.
     """
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    command = [_program("pg_dump", major), "--format=custom", "--no-owner", "--no-privileges", f"--file={draft}"]
+    command = [
+        _program("pg_dump", major),
+        "--format=custom",
+        OURS,
+        "--no-owner",
+        "--no-privileges",
+        f"--file={draft}",
+    ]
     # Create the file with its mode before anything is in it: pg_dump would create it readable for the group.
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(descriptor)
@@ -42,7 +51,7 @@ def back_up(database: Mapping[str, Any], major: int, file: Path) -> int:
 
 def restore(database: Mapping[str, Any], major: int, file: Path) -> None:
     """Replace all tables by those of `file`, in one transaction. Raises DumpError."""
-    script = [_program("pg_restore", major), "--no-owner", "--no-privileges", "--file=-", str(file)]
+    script = [_program("pg_restore", major), OURS, "--no-owner", "--no-privileges", "--file=-", str(file)]
     load = [_program("psql", major), "--no-psqlrc", "--quiet", "--single-transaction", "--output=/dev/null"]
     # Without it, psql would report success after an error.
     load += ["--set=ON_ERROR_STOP=1", f"--command={EMPTY}", "--file=-"]

@@ -189,6 +189,28 @@ def test_a_backup_brings_everything_back_and_nothing_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
+def test_what_somebody_else_keeps_in_the_same_database_is_neither_saved_nor_replaced(tmp_path: Path) -> None:
+    run, file = make_run(title="before"), tmp_path / "site.dump"
+    version = connection.pg_version // 10_000  # type: ignore[attr-defined]
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA another; CREATE TABLE another.kept AS SELECT 'then' AS text")
+    try:
+        dump.back_up(connection.settings_dict, version, file)
+        Run.objects.filter(pk=run.pk).update(title="after")
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE another.kept SET text = 'now'")
+        connection.close()
+        dump.restore(connection.settings_dict, version, file)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT text FROM another.kept")
+            assert cursor.fetchall() == [("now",)]
+        assert Run.objects.get(pk=run.pk).title == "before"
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA another CASCADE")
+
+
+@pytest.mark.django_db(transaction=True)
 def test_the_commands_refuse_to_lose_runs_and_bring_back_what_the_backup_has(tmp_path: Path) -> None:
     run, file = make_run(title="before"), str(tmp_path / "site.dump")
     call_command("backup", file, stdout=StringIO())
