@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import ssl
 from collections.abc import AsyncIterator, Sequence
-from functools import cache
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -158,7 +156,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     ) -> None:
         self.allow_private, self.sent_headers = allow_private, sent_headers
         # A proxy from the environment would resolve the name itself and bypass the check.
-        self._inner = inner or httpx2.AsyncHTTPTransport(verify=authorities(), trust_env=False, retries=0)
+        self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send `request` to the checked address of its host. Raises ForbiddenAddressError."""
@@ -181,12 +179,6 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._inner.aclose()
-
-
-@cache
-def authorities() -> ssl.SSLContext:
-    """Return the settings of TLS with the certificate authorities. Reading them takes 20 ms, and clients live short."""
-    return httpx2.create_ssl_context(trust_env=False)
 
 
 class _CappedStream(httpx2.AsyncByteStream):
