@@ -55,7 +55,7 @@ def back_up_before_migrating(backups: Path) -> Path | None:
         return None
     taken_at = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S")
     file = backups / f"before-{taken_at}-{due[-1][0].name}.dump"
-    back_up(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
+    back_up(connection, file)
     for older in _copies(backups)[:-KEPT]:
         older.unlink()
     return file

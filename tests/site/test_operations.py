@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import tarfile
+from collections.abc import Iterator
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,37 +178,89 @@ def test_a_backup_brings_everything_back_and_nothing_else(tmp_path: Path) -> Non
     run = make_finished_run(settings={"confirm": False})
     before = _content()
     file = tmp_path / "site.dump"
-    version = connection.pg_version // 10_000  # type: ignore[attr-defined]
-    assert dump.back_up(connection.settings_dict, version, file) > 1000
+    assert dump.back_up(connection, file) > 1000
     assert file.stat().st_mode & 0o077 == 0
 
     Run.objects.filter(pk=run.pk).update(title="changed afterwards")
     JobLog.objects.create(job=Job.objects.earliest("pk"), fence=9, seq=1, text="later")
     connection.close()
-    dump.restore(connection.settings_dict, version, file)
+    dump.restore(connection, file)
     assert _content() == before
 
 
-@pytest.mark.django_db(transaction=True)
-def test_what_somebody_else_keeps_in_the_same_database_is_neither_saved_nor_replaced(tmp_path: Path) -> None:
-    run, file = make_run(title="before"), tmp_path / "site.dump"
-    version = connection.pg_version // 10_000  # type: ignore[attr-defined]
+@pytest.fixture
+def another_schema() -> Iterator[None]:
+    """Keep a schema of somebody else in the site's database."""
+    run_sql("CREATE SCHEMA another; CREATE TABLE another.kept AS SELECT 'then' AS text")
+    yield
+    run_sql("DROP SCHEMA another CASCADE")
+
+
+def run_sql(statements: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("CREATE SCHEMA another; CREATE TABLE another.kept AS SELECT 'then' AS text")
-    try:
-        dump.back_up(connection.settings_dict, version, file)
+        cursor.execute(statements)
+
+
+def tables_of_another_schema() -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT text FROM another.kept")
+        return list(cursor.fetchall())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_somebody_else_keeps_in_the_same_database_is_neither_saved_nor_replaced(
+    tmp_path: Path, another_schema: None
+) -> None:
+    run, major = make_run(title="before"), dump._major(connection)
+    ours, everything = tmp_path / "ours.dump", tmp_path / "everything.dump"
+    dump.back_up(connection, ours)
+    assert "another" not in dump._read_backup(major, "--list", str(ours))
+    # As earlier versions saved it.
+    dump._run(
+        [dump._program("pg_dump", major), "--format=custom", f"--file={everything}"], connection.settings_dict
+    )
+    for file in (ours, everything):
         Run.objects.filter(pk=run.pk).update(title="after")
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE another.kept SET text = 'now'")
+        run_sql("UPDATE another.kept SET text = 'now'")
         connection.close()
-        dump.restore(connection.settings_dict, version, file)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT text FROM another.kept")
-            assert cursor.fetchall() == [("now",)]
+        dump.restore(connection, file)
+        assert tables_of_another_schema() == [("now",)]
         assert Run.objects.get(pk=run.pk).title == "before"
-    finally:
+
+
+@pytest.mark.django_db(transaction=True)
+def test_tables_in_a_schema_of_another_name_are_saved_and_restored_there(tmp_path: Path) -> None:
+    file = tmp_path / "site.dump"
+    run_sql("""
+        CREATE SCHEMA "The site"; SET search_path TO "The site";
+        CREATE TABLE django_migrations AS SELECT 1 AS id; CREATE TABLE "Runs" AS SELECT 'before' AS title
+    """)
+    try:
+        dump.back_up(connection, file)
+        run_sql("UPDATE \"Runs\" SET title = 'after'; CREATE TABLE later AS SELECT 1 AS id")
+        dump.restore(connection, file)
         with connection.cursor() as cursor:
-            cursor.execute("DROP SCHEMA another CASCADE")
+            cursor.execute("SELECT title, to_regclass('later') FROM \"Runs\"")
+            assert cursor.fetchall() == [("before", None)]
+        run_sql("SET search_path TO public")
+        with pytest.raises(dump.DumpError, match="in the schema The site, those of this site in public"):
+            dump.restore(connection, file)
+    finally:
+        run_sql('SET search_path TO public; DROP SCHEMA "The site" CASCADE')
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_backup_of_another_program_is_refused_and_changes_nothing(tmp_path: Path, another_schema: None) -> None:
+    make_run()
+    before, file = _content(), tmp_path / "other.dump"
+    run_sql("SET search_path TO another")
+    try:
+        dump.back_up(connection, file)
+    finally:
+        run_sql("SET search_path TO public")
+    with pytest.raises(dump.DumpError, match="no tables of a site"):
+        dump.restore(connection, file)
+    assert _content() == before
 
 
 @pytest.mark.django_db(transaction=True)
@@ -295,13 +348,12 @@ def test_half_a_backup_changes_nothing(tmp_path: Path) -> None:
     make_run()
     before = _content()
     file = tmp_path / "site.dump"
-    version = connection.pg_version // 10_000  # type: ignore[attr-defined]
-    dump.back_up(connection.settings_dict, version, file)
+    dump.back_up(connection, file)
     file.write_bytes(file.read_bytes()[:-2000])
 
     connection.close()
     with pytest.raises(dump.DumpError):
-        dump.restore(connection.settings_dict, version, file)
+        dump.restore(connection, file)
     assert _content() == before
 
 

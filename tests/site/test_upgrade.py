@@ -41,7 +41,7 @@ def test_older_data_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
 
 
 def test_only_the_last_three_copies_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrade, "back_up", lambda _database, _major, file: file.touch())
+    monkeypatch.setattr(upgrade, "back_up", lambda _connection, file: file.touch())
     for number in range(4):
         (tmp_path / f"before-2020010{number}T000000-0001_initial.dump").touch()
     (tmp_path / "mine.dump").touch()

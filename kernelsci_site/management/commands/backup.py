@@ -1,4 +1,4 @@
-"""`manage.py backup FILE`: write the whole database to one file."""
+"""`manage.py backup FILE`: write all tables of the site to one file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Command(BaseCommand):
     """Back up the database while the site is running, or without it."""
 
     help = (
-        "Write the database to a file (pg_dump, custom format), and with --secrets the secrets to another: the keys "
-        "that encrypt providers' keys, and the key that signs receipts."
+        "Write the site's tables to a file (pg_dump, custom format), and with --secrets the secrets to another: the "
+        "keys that encrypt providers' keys, and the key that signs receipts."
     )
     requires_system_checks = ()
 
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         file: Path = options["file"]
         try:
             with database():
-                size = back_up(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
+                size = back_up(connection, file)
             saved = self._save(options["secrets"])
         except (DumpError, NoServerError, OSError) as error:
             raise CommandError(str(error)) from error

@@ -21,7 +21,7 @@ from kernelsci_site.services.secret_files import restore_secrets
 class Command(BaseCommand):
     """Restore everything or nothing, in one transaction. A backup of an older version is migrated afterwards."""
 
-    help = "Replace the whole database by a backup. Stop the site first."
+    help = "Replace all tables of the site by those of a backup. Stop the site first."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -56,7 +56,7 @@ class Command(BaseCommand):
     def _restore(self, file: Path, replace: bool) -> None:
         if not replace and _has_runs():
             raise CommandError("There are runs in this database. Back it up, then use --replace.")
-        restore(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
+        restore(connection, file)
         connection.close()
         call_command("migrate", interactive=False, verbosity=0)
         self.stdout.write(f"The database was restored from {file} and migrated to this version.")
