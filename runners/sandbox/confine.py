@@ -231,9 +231,10 @@ def fork_child(prepare: Callable[[], None]) -> int:
 
 def execute(config: dict[str, Any]) -> NoReturn:
     """Become the job's command."""
-    # Python ignores this one, which a program would inherit. What our caller ignores, the program does too, as under
+    # Python ignores these, which a program would inherit. What our caller ignores, the program does too, as under
     # bubblewrap.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(config["argv"][0], config["argv"], os.environ)  # noqa: S606 - the sandbox's purpose
     except OSError as error:

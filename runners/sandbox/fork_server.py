@@ -29,8 +29,8 @@ START_S = 120.0
 # After this many failures in a row a server is given up, and its programs are executed.
 MOST_FAILURES = 3
 # Variables that no library reads while it is imported, so that a program's values may differ from its server's.
-# Variables for threads and memory are read then.
-LATE_VARIABLES, LATE_PREFIX = frozenset({"HOME", "TMPDIR"}), "KERNELSCI_"
+# Variables for threads and memory are read then; a driver reads its own when a process opens the device.
+LATE_VARIABLES, LATE_PREFIX = frozenset({"HOME", "TMPDIR", "CUDA_DEVICE_MAX_CONNECTIONS"}), "KERNELSCI_"
 # What the dynamic linker and the C library read: a server is in no sandbox.
 LOADER_PREFIXES = ("LD_", "GLIBC_")
 # One message takes 253 descriptors (SCM_MAX_FD), of which five are the launcher's: configuration, status and streams.
@@ -222,8 +222,7 @@ def server_for(modules: Sequence[str], env: Mapping[str, str], cpus: frozenset[i
     """
     if any(name.startswith(LOADER_PREFIXES) for name in env):
         return None
-    early = {(name, value) for name, value in env.items() if not _is_late(name)}
-    key = (tuple(modules), frozenset(early), cpus)
+    key = (tuple(modules), early_variables(env), cpus)
     with _guard:
         if key not in _servers:
             _make_room()
@@ -242,5 +241,10 @@ def _make_room() -> None:
             del _servers[key]
 
 
-def _is_late(name: str) -> bool:
-    return name in LATE_VARIABLES or name.startswith(LATE_PREFIX)
+def early_variables(env: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """Return the variables that programs of one server have in common."""
+    return frozenset(
+        (name, value)
+        for name, value in env.items()
+        if name not in LATE_VARIABLES and not name.startswith(LATE_PREFIX)
+    )

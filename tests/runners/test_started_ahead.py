@@ -88,8 +88,9 @@ def test_only_what_an_evaluation_needs_is_started_and_what_is_left_of_the_last_o
     started: list[Made] = []
 
     def start(wanted: threading.Event) -> Made:
-        started.append(Made())
-        return started[-1]
+        made = Made()
+        started.append(made)
+        return made
 
     waiting = queue(start)
     waiting.expect(3)
@@ -110,8 +111,20 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
     assert asked == []
     open_device(Deaf(asked), device, threading.Event())
     assert asked == ["warm"]
-    assert all(warm_pool._opening.acquire(blocking=False) for _ in range(2))
-    warm_pool._opening.release(2)
+    assert warm_pool._opening._value == 2
+
+
+def test_a_process_that_an_evaluation_waits_for_does_not_wait_for_its_turn() -> None:
+    asked: list[str] = []
+    wanted = threading.Event()
+    for _ in range(2):
+        warm_pool._opening.acquire()
+    try:
+        wanted.set()
+        open_device(Deaf(asked), Device("test"), wanted)
+    finally:
+        warm_pool._opening.release(2)
+    assert asked == []
 
 
 class Standing:

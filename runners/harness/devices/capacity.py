@@ -1,7 +1,7 @@
 """Say how many processes may stand ready on a device.
 
 Each takes half a gigabyte of the device's memory by having opened it, whatever it computes. On a device of 80 GiB
-a dozen of them spare every evaluation seconds; on one of 8 GiB they would leave no room for kernels.
+sixteen of them spare every evaluation seconds; on one of 8 GiB they would leave no room for kernels.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ STANDING_SHARE = 0.15
 class Standing:
     """Limit the processes that stand ready on a device.
 
-    `oracles` are kept from earlier problems, `fresh` oracles wait for new problems, `workers` wait for candidates (an
-    evaluation of a Triton kernel takes seven, beside a parent ten), and `sides` are those of all sessions that are
-    started together.
+    `oracles` are kept from earlier problems, `fresh` oracles wait for new problems, `workers` wait for candidates, and
+    `sides` are those of all sessions that are started together. A full evaluation of a Triton kernel takes seven
+    workers, beside a parent ten; where it takes more, it starts the rest itself.
     """
 
     oracles: int = 4

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from runners.errors import InfraFailure
 from runners.harness.processes.preloading import TORCH
-from runners.sandbox import PACKAGE, Sandboxed, SandboxError, SandboxPolicy, command_of, spawn
+from runners.sandbox import PACKAGE, Completed, Sandboxed, SandboxError, SandboxPolicy, command_of, spawn
 from runners.sandbox.probe import allowed_level
 
 # How long a process may take to end after it has closed its channel.
 ENDING_S = 1.0
+MOST_CHARACTERS = 1000
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
 _SHIPPED = re.compile(r"/problems/shipped/")
 
@@ -59,25 +60,24 @@ class Zygote:
     def why_ended(self) -> str:
         """Return how the process ended or why it did not start, or an empty text while it lives."""
         try:
-            completed = self._starting.result().wait(ENDING_S)
-        except (SandboxError, OSError) as error:
+            error = self._starting.exception(ENDING_S)
+        except TimeoutError:
+            return "its process is still starting"
+        if error is not None:
             return f"its process did not start: {error}"
-        if completed is None:
-            return ""
-        if completed.killed_reason is not None:
-            how = f"killed: {completed.killed_reason}"
-        else:
-            how = f"exit code {completed.exit_code}" if completed.signal is None else f"signal {completed.signal}"
-        return ": ".join([f"its process ended ({how})", *completed.stderr.strip().splitlines()[-1:]])
+        try:
+            completed = self._starting.result().wait(ENDING_S)
+        except SandboxError as gone:
+            return f"its process is gone: {gone}"
+        return "" if completed is None else f"its process ended: {_ending(completed)}"
 
     def fork(self, channel_fd: int, memory_fd: int) -> None:
-        """Ask for an oracle on that channel, which answers when the process has started. Raises InfraFailure when it
-        is gone, SandboxError where it could not be started."""
+        """Ask for an oracle on that channel, which answers when the process has started. Raises InfraFailure when
+        it is gone or could not be started."""
         try:
             socket.send_fds(self._socket, [b"o"], [channel_fd, memory_fd])
         except OSError as error:
-            self._starting.result()
-            raise InfraFailure(f"the process that holds torch is gone: {error}") from error
+            raise InfraFailure(f"the oracle could not be started: {self.why_ended() or error}") from error
 
     def pause(self) -> None:
         """Pause the process."""
@@ -94,6 +94,15 @@ class Zygote:
             process = self._starting.result()
             process.kill()
             process.wait(2.0)
+
+
+def _ending(completed: Completed) -> str:
+    """Return how a process ended in words, with the last line that it printed, cut where it is long."""
+    if completed.killed_reason is not None:
+        how = f"killed, {completed.killed_reason}"
+    else:
+        how = f"exit code {completed.exit_code}" if completed.signal is None else f"signal {completed.signal}"
+    return ": ".join([how, *(line[:MOST_CHARACTERS] for line in completed.stderr.strip().splitlines()[-1:])])
 
 
 @cache

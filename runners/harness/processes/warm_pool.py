@@ -20,8 +20,8 @@ START_S = 600.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
-# A driver opens its device for one process after the other, while the one before loads torch's kernels. More at a time
-# only wait, and with all at once an evaluation got its first process later.
+# A driver opens its device for one process at a time. With two, one opens it while the other loads torch's kernels.
+# More only wait, and an evaluation then gets its first process later.
 _opening = threading.BoundedSemaphore(2)
 
 
@@ -69,8 +69,8 @@ class WarmPool(Generic[Started]):
     def expect(self, needed: int) -> None:
         """Start the processes that are missing for an evaluation that needs so many.
 
-        None is started for the evaluation after it: every process that has opened the device makes opening it slower
-        for the next one, by 8 ms of 110 (docs/evidence/gpu-verdicts.md, start 113).
+        Start none for later evaluations: every process that has opened the device makes opening it slower for the next
+        one, by 8 ms of 110 (docs/evidence/gpu-verdicts.md, start 113).
         """
         with self._lock:
             for _ in range(min(needed, self._most) - len(self._ready)):
