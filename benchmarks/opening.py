@@ -23,6 +23,8 @@ QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 USUAL = 8
 DRIVER = "libcuda.so.1"
 TIMES = struct.Struct("dd")
+# prctl(2): nothing stays on the device when this program is ended.
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -61,8 +63,11 @@ def begun(queues: int) -> Opened:
     pid = os.fork()
     if pid == 0:
         try:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             os.write(told, TIMES.pack(*open_device(queues)))
             signal.pause()
+        except OSError as error:
+            os.write(2, f"{error}\n".encode())
         finally:
             os._exit(1)
     os.close(told)

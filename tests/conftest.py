@@ -74,8 +74,8 @@ STARTED_AT = pytest.StashKey[float]()
 PLACE = Place(TEST_VAR)
 # What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
 HASTY = ("fsync", "synchronous_commit", "full_page_writes")
-# Nor does it compile queries of tables that hold a handful of rows, or count rows that are rolled back: whoever inserts
-# thousands after it was told that a table is empty waits for plans of a minute.
+# Nor does it compile queries of tables that hold a handful of rows. Autovacuum would analyse tables whose rows have
+# been rolled back and take them for empty: queries of a test that inserts thousands then took a minute.
 NOT_WORTH_IT = ("jit", "autovacuum")
 # The mark of tests that build, check and time kernels.
 EVALUATES = "evaluates"

@@ -89,7 +89,7 @@ def store_problems_and_targets() -> None:
     """Store the shipped problems and the known targets, unless the test has them already.
 
     Most tests begin with neither, and get copies of the rows that the first one made: to open and store all problems
-    again took a tenth of a second of processor time a test, and to send their rows a third of that.
+    again took a tenth of a second of processor time a test, and to send their rows half as long.
     """
     if not Problem.objects.exists() and not Target.objects.exists():
         keep_shipped()
