@@ -22,7 +22,7 @@ from statistics import median
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 USUAL = 8
 DRIVER = "libcuda.so.1"
-TIMES = struct.Struct("dd")
+SECONDS = struct.Struct("d")
 # prctl(2): nothing stays on the device when this program is ended.
 PR_SET_PDEATHSIG = 1
 
@@ -31,22 +31,22 @@ PR_SET_PDEATHSIG = 1
 class Opened:
     """Control a forked process that has the device open, until `end`.
 
-    `parts_s` are the seconds of the driver's initialisation and of the context, `seconds` those from the fork on.
+    `context_s` are the seconds that the context took, `seconds` those from the fork on.
     """
 
     pid: int
     report: int
     started: float
-    parts_s: tuple[float, ...] = ()
+    context_s: float = 0.0
     seconds: float = 0.0
 
     def wait(self) -> Opened:
         """Wait until the device is open. Raises OSError if the process could not open it."""
-        told = os.read(self.report, TIMES.size)
+        told = os.read(self.report, SECONDS.size)
         self.seconds = time.monotonic() - self.started
-        if len(told) < TIMES.size:
+        if len(told) < SECONDS.size:
             raise OSError("a process could not open the device")
-        self.parts_s = TIMES.unpack(told)
+        (self.context_s,) = SECONDS.unpack(told)
         return self
 
     def end(self) -> float:
@@ -64,7 +64,7 @@ def begun(queues: int) -> Opened:
     if pid == 0:
         try:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.write(told, TIMES.pack(*open_device(queues)))
+            os.write(told, SECONDS.pack(open_device(queues)))
             signal.pause()
         except OSError as error:
             os.write(2, f"{error}\n".encode())
@@ -83,17 +83,16 @@ def end_all(processes: Sequence[Opened]) -> None:
         os.close(process.report)
 
 
-def open_device(queues: int) -> tuple[float, float]:
-    """Open the device in this process, and return the seconds of both steps. Raises OSError."""
+def open_device(queues: int) -> float:
+    """Open the device in this process, and return the seconds that its context took. Raises OSError."""
     os.environ[QUEUES] = str(queues)
-    driver = ctypes.CDLL(DRIVER)
-    times = [time.monotonic()]
-    context = ctypes.c_void_p()
-    for name, *arguments in (("cuInit", 0), ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)):
-        if error := getattr(driver, str(name))(*arguments):
-            raise OSError(f"{name} failed with {error}")
-        times.append(time.monotonic())
-    return times[1] - times[0], times[2] - times[1]
+    driver, context = ctypes.CDLL(DRIVER), ctypes.c_void_p()
+    if error := driver.cuInit(0):
+        raise OSError(f"cuInit failed with error {error}")
+    started = time.monotonic()
+    if error := driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
+        raise OSError(f"cuDevicePrimaryCtxRetain failed with error {error}")
+    return time.monotonic() - started
 
 
 @contextmanager
@@ -113,7 +112,7 @@ def one_by_one(queues: int, repeat: int) -> str:
         process = begun(queues).wait()
         opened.append(process)
         ends.append(process.end())
-    context = median(process.parts_s[1] for process in opened)
+    context = median(process.context_s for process in opened)
     whole = median(process.seconds for process in opened)
     return f"context {context:.3f} s, from the fork {whole:.3f} s, end {median(ends):.3f} s"
 

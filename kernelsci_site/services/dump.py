@@ -91,9 +91,9 @@ def _check_schema(contents: str, schema: str) -> None:
     """Raise DumpError unless the tables of a backup belong into this schema."""
     found = re.search(rf"^\d+; \d+ \d+ TABLE (?!DATA )(.+) {MARKER} ", contents, re.MULTILINE)
     if found is None:
-        raise DumpError("the file has no tables of a site")
+        raise DumpError(f"this is no backup of a site: it has no table {MARKER}")
     if found[1] != schema:
-        raise DumpError(f"the tables of the backup are in the schema {found[1]}, those of this site in {schema}")
+        raise DumpError(f'the backup was taken from the schema "{found[1]}", and this site uses "{schema}"')
 
 
 def _schema(connection: BaseDatabaseWrapper) -> str:
