@@ -52,7 +52,8 @@ class Artefact:
     what the process that loads it needs in its environment. An artefact that is not `timed` is only checked.
     `caches` is a packed file of what the module compiled in its build (see `runners.candidate.caches`), from which
     every later process starts; None if there is none. `scratch` names the temporary directory that the caches
-    belong to, if paths are not private.
+    belong to, if paths are not private. `one_stream` says that a process of it needs one work queue of a GPU (see
+    `runners.harness.processes.work_queues`).
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Artefact:
     timed: bool = True
     caches: Path | None = None
     scratch: str = ""
+    one_stream: bool = False
 
     @property
     def is_library(self) -> bool:

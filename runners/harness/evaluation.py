@@ -30,6 +30,7 @@ from runners.harness.memory.contents import Setups
 from runners.harness.memory.usage import MemoryWatch, Need, need_of
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
+from runners.harness.processes.work_queues import stay_in_one_stream
 from runners.harness.stages import Stages
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
@@ -186,11 +187,21 @@ class Evaluation:
             return
         sessions = PLANS[self.spec.effort].sessions
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
-        warm.warm_workers.with_triton = any(source.language is Language.TRITON for source in self._sources)
         # The checked process measures in the first plan. If that is quick timing, full timing needs others.
         checked = bool(modules) and self._comparison.may_abandon
         builds = sum(map(looks_compiled, self._sources)) + (self.spec.baseline is not Baseline.EAGER)
-        warm.warm_workers.expect((modules + 1) * sessions + checked + builds + self.spec.profile)
+        warm.expect(
+            (modules + 1) * sessions + checked + builds + self.spec.profile,
+            with_triton=any(source.language is Language.TRITON for source in self._sources),
+            one_stream=self._one_stream,
+        )
+
+    @cached_property
+    def _one_stream(self) -> bool:
+        """Return whether each side's processes need one work queue of the device, which all of them get then."""
+        return self._target.vendor == "nvidia" and stay_in_one_stream(
+            [*self._sources, self._baseline], self.spec.problem
+        )
 
     @property
     def _sources(self) -> list[Source]:
@@ -211,7 +222,8 @@ class Evaluation:
                 if self._is_known(artefact):
                     healthy = True
                     return
-                sides = self._sides(artefact, problem, folder)
+                built = self._sides(artefact, problem, folder)
+                sides = {side: replace(one, one_stream=self._one_stream) for side, one in built.items()}
                 bench = self._bench_for(problem, oracle, warm, folder)
                 ending = bench.close
                 needs = self._needs(bench)

@@ -12,10 +12,13 @@ import pytest
 
 from runners.errors import InfraFailure
 from runners.harness.devices.device import Device
+from runners.harness.oracle.pool import TrustedPool
 from runners.harness.processes import warm_pool, warm_workers
 from runners.harness.processes.peer import Peer
 from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.warm_pool import WarmPool, open_device
+from runners.harness.processes.work_queues import ONE_QUEUE
+from runners.job import Limits
 from runners.sandbox import SandboxLevel, SandboxPolicy, python_paths, run
 
 
@@ -146,6 +149,7 @@ class Begun:
 
     def __init__(self) -> None:
         self.process, self.peer, self.begun, self.go_on = Standing(), Deaf([]), threading.Event(), threading.Event()
+        self.one_stream, self.queues = False, dict[str, str]()
 
     def close(self) -> None:
         self.process.alive = False
@@ -221,3 +225,41 @@ def test_workers_are_forked_with_triton_once_a_candidate_is_known_to_use_it(
         workers.take()
     assert asked == [modules_for(device), modules_for(device, with_triton=True)]
     assert set(asked[1]) > set(asked[0])
+
+
+def test_an_evaluation_gets_no_worker_with_another_number_of_queues(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_workers, "candidate_policy", lambda *given: given[-1])
+    started: list[Begun] = []
+
+    def start(kind: str, queues: dict[str, str], *_: Any) -> Begun:
+        started.append(Begun())
+        started[-1].queues = dict(queues)
+        return started[-1]
+
+    monkeypatch.setattr(warm_workers, "start_worker", start)
+    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
+    pool = TrustedPool(Device("test"))
+    pool.expect(2, with_triton=False, one_stream=True)
+    assert (single := pool.warm_workers.take_for(Limits(), one_stream=True)) is not None and single.one_stream
+    assert pool.warm_workers.take_for(Limits(), one_stream=False) is None
+    assert [one.queues for one in started] == [ONE_QUEUE, ONE_QUEUE]
+    assert sorted(one.process.alive for one in started) == [False, True]
+    pool.close()
+
+
+def test_workers_of_the_other_kind_are_ended_once_an_evaluation_needs_none_of_them(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun.go_on.set()
+    pool = TrustedPool(Device("test"))
+    pool.expect(1, with_triton=False, one_stream=True)
+    assert begun.begun.wait(5.0)
+    monkeypatch.setattr(warm_workers, "start_worker", lambda *_: Begun())
+    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
+    pool.expect(1, with_triton=False, one_stream=False)
+    assert (usual := pool.warm_workers.take_for(Limits(), one_stream=False)) is not None and not usual.one_stream
+    pool.await_endings()
+    assert not begun.process.alive
+    pool.close()

@@ -79,7 +79,7 @@ def test_a_process_that_is_still_starting_is_not_waited_for(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("kind", "queues"), [("cpu", None), ("cuda", "1"), ("hip", None)])
-def test_an_oracle_opens_a_gpu_with_one_queue_and_a_candidate_with_as_many_as_usual(
+def test_an_oracle_opens_a_gpu_with_one_queue_and_a_candidate_with_as_many_as_usual_unless_told_otherwise(
     kind: str, queues: str | None
 ) -> None:
     device = Device(kind)

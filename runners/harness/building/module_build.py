@@ -39,6 +39,7 @@ from runners.harness.processes import compilers
 from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
 from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, start_worker
+from runners.harness.processes.work_queues import environment_for
 from runners.harness.timing import environment
 from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.sessions import Bench
@@ -256,12 +257,18 @@ class _Build:
         """Take a warm worker, or start one with room for compilers."""
         bench, artefact = self.bench, self.artefact
         if bench.warm_workers and not (artefact.env or artefact.scratch):
-            warm = bench.warm_workers.take_for(bench.limits)
+            warm = bench.warm_workers.take_for(bench.limits, one_stream=artefact.one_stream)
             if warm is not None:
                 return warm
         shown, host_bytes = (*artefact.shown, *bench.setups.paths), 0 if arena.device else arena.size_bytes
         policy = candidate_policy(
-            self.device, self._limits, thread_count(), shown, artefact.env, host_bytes, artefact.scratch
+            self.device,
+            self._limits,
+            thread_count(),
+            shown,
+            environment_for(artefact),
+            host_bytes,
+            artefact.scratch,
         )
         room = {name: max(SCRATCH_BYTES, getattr(policy.limits, name)) for name in ("scratch_bytes", "file_bytes")}
         roomy = replace(policy, limits=replace(policy.limits, **room))

@@ -15,6 +15,7 @@ from runners.harness.devices.device import Device
 from runners.harness.oracle.protocol import DEVICE_VARIABLE, FLUSH_VARIABLE
 from runners.harness.processes import compilers
 from runners.harness.processes.participant import thread_count, thread_environment
+from runners.harness.processes.work_queues import ONE_QUEUE
 from runners.job import ProblemBundle
 from runners.problems import is_shipped
 from runners.sandbox import PACKAGE, ResourceLimits, SandboxPolicy, python_paths
@@ -23,10 +24,6 @@ from runners.sandbox import PACKAGE, ResourceLimits, SandboxPolicy, python_paths
 LIFE_S = 10 * 365 * 86_400.0
 # References compute on whole problems with many threads, and what they print must not end them.
 PROCESSES, OPEN_FILES, UNBOUNDED_BYTES = 8192, 4096, 1 << 50
-# Beside 14 other processes, a context with one work queue instead of eight opens in 0.4 of the time, and it slows down
-# processes that open the device later less. Candidates keep the usual number, on which it depends which of their
-# streams overlap.
-ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 # Often enough to notice a reference that takes all memory, and too rarely to disturb what is timed beside it.
 SAMPLE_S = 0.5
 
@@ -42,6 +39,7 @@ def oracle_policy(device: Device) -> SandboxPolicy:
     if device.kind != "cpu":
         environment |= {DEVICE_VARIABLE: device.kind, FLUSH_VARIABLE: str(device.flush_bytes)}
     if device.kind == "cuda":
+        # Also for references that use several streams, since nothing is timed here.
         environment |= ONE_QUEUE
     limits = replace(
         ResourceLimits(**device.limits),

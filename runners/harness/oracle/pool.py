@@ -92,6 +92,14 @@ class TrustedPool:
                 fresh.close()
         return None
 
+    def expect(self, workers: int, *, with_triton: bool, one_stream: bool) -> None:
+        """Start the warm workers that are missing for an evaluation, and end those of the other kind."""
+        warm = self.warm_workers
+        if warm.one_stream != one_stream:
+            self.afterwards(warm.emptied())
+        warm.with_triton, warm.one_stream = with_triton, one_stream
+        warm.expect(workers)
+
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take back an oracle that survived its evaluation."""
         oracle.listen(None)

@@ -24,6 +24,7 @@ from runners.harness.processes.peer import Late, Refused
 from runners.harness.processes.preloading import PROGRAM, modules_for
 from runners.harness.processes.priority import pin_tree, raise_tree
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, start_worker
+from runners.harness.processes.work_queues import environment_for
 from runners.job import Limits, Status
 from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
@@ -90,7 +91,8 @@ class CandidateProcess:
         if worker is None:
             shown = (*artefact.shown, *setups.paths)
             host_bytes = 0 if arena.device else arena.size_bytes
-            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
+            env = environment_for(artefact)
+            policy = candidate_policy(device, limits, threads, shown, env, host_bytes, artefact.scratch)
             worker = start_worker(artefact.kind, policy, modules_for(device))
         self.name, self.arena, self.overwrites = name, arena, False
         self._peer, self._native = worker.peer, artefact.is_library

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
@@ -79,9 +79,16 @@ class WarmPool(Generic[Started]):
 
     def close(self) -> None:
         """End all processes."""
+        self.emptied()()
+
+    def emptied(self) -> Callable[[], None]:
+        """Let nobody take what stands ready, and return how to end it."""
         with self._lock:
             ended, self._ready = list(self._ready), deque()
-        for future, wanted in ended:
+        return lambda: self._end(ended)
+
+    def _end(self, started: Sequence[tuple[Future[Started], threading.Event]]) -> None:
+        for future, wanted in started:
             wanted.set()
             with suppress(*FAILURES):
                 self._close(future.result())

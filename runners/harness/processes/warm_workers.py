@@ -19,6 +19,7 @@ from runners.harness.processes.participant import candidate_policy, thread_count
 from runners.harness.processes.preloading import modules_for
 from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
 from runners.harness.processes.warm_pool import WarmPool, open_device
+from runners.harness.processes.work_queues import ONE_QUEUE
 from runners.job import Limits
 from runners.sandbox.fork_server import await_imports
 
@@ -39,17 +40,18 @@ class Pausable(Protocol):
 class WarmWorkers(WarmPool[SandboxedWorker]):
     """Keep warm workers of one device, for candidates under the usual limits.
 
-    With `with_triton` set, workers that are started from now on have Triton ready too.
+    With `with_triton` set, workers that are started from now on have Triton ready too, and with `one_stream` one work
+    queue of the device (see `work_queues`).
     """
 
-    with_triton = False
+    with_triton = one_stream = False
 
     def __init__(self, device: Device) -> None:
         super().__init__(
             "warm-workers",
             self._started,
             lambda worker: worker.process.alive,
-            SandboxedWorker.close,
+            lambda worker: worker.close(),
             standing(device).workers,
         )
         self._device = device
@@ -58,12 +60,15 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         self._held: list[Pausable] = []
         self._timing = 0
 
-    def take_for(self, limits: Limits) -> SandboxedWorker | None:
-        """Return a warm worker, or None if there is none or the limits are unusual."""
+    def take_for(self, limits: Limits, *, one_stream: bool) -> SandboxedWorker | None:
+        """Return a warm worker of that kind, or None if there is none or the limits are unusual."""
         usual = Limits()
         if (limits.memory_bytes, limits.log_bytes) != (usual.memory_bytes, usual.log_bytes):
             return None
-        return self.take()
+        while (worker := self.take()) is not None and worker.one_stream != one_stream:
+            # An evaluation in another thread had them started for itself.
+            worker.close()
+        return worker
 
     def hurry(self, wanted: threading.Event) -> None:
         """Let a start go on that an evaluation waits for, even during timing."""
@@ -112,9 +117,11 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
 
     def _started(self, wanted: threading.Event) -> SandboxedWorker:
         self._wait_for_quiet(wanted)
-        inbox = new_inbox()
-        policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,))
+        inbox, one_stream = new_inbox(), self.one_stream
+        queues = ONE_QUEUE if one_stream else {}
+        policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,), queues)
         worker = start_worker("module", policy, modules_for(self._device, with_triton=self.with_triton), inbox)
+        worker.one_stream = one_stream
         try:
             with self._registered(worker, wanted):
                 open_device(worker.peer, self._device, wanted)

@@ -17,6 +17,7 @@ from runners.errors import CandidateFailure, InfraFailure
 from runners.harness.devices.device import Device
 from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
 from runners.harness.processes.sandboxed_worker import start_worker
+from runners.harness.processes.work_queues import environment_for
 from runners.harness.profiling import launches
 from runners.harness.timing.sessions import Bench
 from runners.problems.base import Case
@@ -89,7 +90,8 @@ def _output(profiler: Launched, number: int, request: ProfilingRequest) -> str:
     bench, artefact = request.bench, request.artefact
     limits = replace(bench.limits, log_bytes=LOG_BYTES)
     shown = (*artefact.shown, *bench.setups.paths, *profiler.shown)
-    policy = candidate_policy(request.device, limits, thread_count(), shown, artefact.env, scratch=artefact.scratch)
+    env = environment_for(artefact)
+    policy = candidate_policy(request.device, limits, thread_count(), shown, env, scratch=artefact.scratch)
     policy = replace(policy, local_sockets=profiler.local_sockets)
     arena = bench.oracle.arena("profiled", request.arena_bytes)
     try:

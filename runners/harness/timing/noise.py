@@ -147,7 +147,10 @@ def _measured(target: Target) -> NoiseFloor:
             bench = Bench(
                 problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers, device_bytes=memory
             )
-            artefact = _artefact(problem, target, folder)
+            # In processes like those that stand ready for an evaluation.
+            artefact = dataclasses.replace(
+                _artefact(problem, target, folder), one_stream=warm.warm_workers.one_stream
+            )
             with closing(comparisons_with_itself(bench, artefact, case)) as intervals:
                 ratios = _until_settled(interval.median for interval in intervals)
     finally:

@@ -425,7 +425,7 @@ class Bench:
         self, name: str, artefact: Artefact, arena: Arena, *, with_torch: bool = False
     ) -> Callable[[], CandidateProcess]:
         ahead = (
-            self.warm_workers.take_for(self.limits)
+            self.warm_workers.take_for(self.limits, one_stream=artefact.one_stream)
             if self.warm_workers and (with_torch or artefact.kind == "module") and not artefact.env
             else None
         )
