@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runners.errors import InfraFailure
 from runners.harness.devices.capacity import Standing, limits_for
 from runners.harness.devices.device import Device
 from runners.harness.oracle import pool as pool_module
@@ -50,6 +51,10 @@ class RecordedSpare:
     def __init__(self, zygote: RecordedZygote, *_: Any, is_alone: bool = False) -> None:
         self.zygote, self.is_alone, self.alive = zygote, is_alone, True
         self.calls: list[str] = []
+
+    def open(self, bundle: Any) -> RecordedSpare:
+        """Take any problem."""
+        return self
 
     def pause(self) -> None:
         """Note it."""
@@ -181,6 +186,36 @@ def test_what_stands_ready_takes_a_small_share_of_a_small_device(gib: int) -> No
     ready = found.oracles + found.fresh + found.workers
     assert found.oracles >= 1 and ready * 600 * (1 << 20) <= max(600 * (1 << 20), 0.15 * gib * GIB)
     assert found.sides <= 0.15 * gib * 1024 / 600
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 80 * GIB])
+def test_nothing_stands_ready_on_a_device_that_others_use_too(
+    memory_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELSCI_STANDING_SHARE", "0")
+    assert limits_for(memory_bytes) == Standing(oracles=1, fresh=0, workers=0, sides=0)
+
+
+@pytest.mark.parametrize("named", ["much", "-0.1", "1.5", "nan"])
+def test_a_share_that_is_none_is_refused_by_name(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELSCI_STANDING_SHARE", named)
+    with pytest.raises(
+        InfraFailure, match=f"KERNELSCI_STANDING_SHARE is {named}, and must be a number from 0 to 1"
+    ):
+        limits_for(80 * GIB)
+
+
+def test_the_oracle_of_an_earlier_problem_ends_before_that_of_a_new_one_is_one_too_many(
+    no_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "standing", lambda device: Standing(oracles=1, fresh=0))
+    pool, earlier = TrustedPool(Device("test")), RecordedOracle()
+    lent: Any = earlier
+    pool.give_back(load("softmax_rows"), lent)
+    assert not earlier.closed.is_set()
+    pool.borrow(load("layernorm_residual"))
+    pool.await_endings()
+    assert earlier.closed.is_set()
 
 
 def test_a_small_device_keeps_fewer_oracles(no_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:

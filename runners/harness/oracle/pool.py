@@ -59,6 +59,7 @@ class TrustedPool:
             if kept.alive:
                 return kept
             kept.close()
+        self._keep_oracles(self._standing.oracles - 1)
         oracle = self._own_oracle() if zygote is None else self._oracle_of(zygote, is_alone=False)
         return oracle.open(bundle)
 
@@ -107,9 +108,14 @@ class TrustedPool:
         with self._lock:
             other = self._oracles.pop(bundle.content_hash, None)
             self._oracles[bundle.content_hash] = oracle
-            dropped = [other] if other else []
-            while len(self._oracles) > self._standing.oracles:
-                dropped.append(self._oracles.popitem(last=False)[1])
+        if other:
+            self.afterwards(other.close)
+        self._keep_oracles(self._standing.oracles)
+
+    def _keep_oracles(self, most: int) -> None:
+        """End the oracles that were used longest ago, until there are no more than that."""
+        with self._lock:
+            dropped = [self._oracles.popitem(last=False)[1] for _ in range(len(self._oracles) - most)]
         for client in dropped:
             self.afterwards(client.close)
 

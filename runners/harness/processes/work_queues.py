@@ -6,9 +6,9 @@ others: with one queue, evaluations of small problems take three quarters of the
 long as with eight (docs/evidence/gpu-verdicts.md, start 119).
 
 So all processes of an evaluation have one queue if none of its sources can use a second stream, as far as their texts
-tell, and eight otherwise. What uses several streams without being asked to was looked for with a profiler (start 119,
-250 problems of KernelBench and 110 operations of torch): recurrent networks and grouped convolutions of cuDNN, and
-captured graphs. A text that is not understood counts as one that may. A candidate that hides its streams slows down
+tell, and eight otherwise. A profiler says what uses several streams without being asked to (start 119, 250 problems of
+KernelBench and 113 operations of torch, `benchmarks/streams.py`): recurrent networks and grouped convolutions of cuDNN,
+and captured graphs. A text that is not understood counts as one that may. A candidate that hides its streams slows down
 only itself; the reference's text is not its to choose.
 """
 
