@@ -27,6 +27,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from runners.harness.processes.work_queues import may_use_several_streams
 
 # A problem that takes longer is left out, and counted as not looked at.
