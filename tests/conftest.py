@@ -31,7 +31,7 @@ from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from kernelsci_site.static_finders import NPM_FOLDER
 from runners.doctor import hip_compiler, local_targets
-from tests import unchanged
+from tests import left_to_ci, unchanged
 from tests.browser.axe import AXE
 from tests.browser.chromium import LAUNCH, PROGRAM, SHELL
 from tests.flushing import use_deletes
@@ -71,6 +71,8 @@ HERE = Path(__file__).parent
 TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
 IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
 STARTED_AT = pytest.StashKey[float]()
+# The names of all tests that were collected, those included that are left out.
+COLLECTED = pytest.StashKey[list[str]]()
 PLACE = Place(TEST_VAR)
 # What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
 HASTY = ("fsync", "synchronous_commit", "full_page_writes")
@@ -79,6 +81,8 @@ HASTY = ("fsync", "synchronous_commit", "full_page_writes")
 NOT_WORTH_IT = ("jit", "autovacuum")
 # The mark of tests that build, check and time kernels.
 EVALUATES = "evaluates"
+# Counts what `make test` leaves to CI.
+TO_CI = "left to CI"
 left_out: Counter[str] = Counter()
 # For `--note-passed`: what the chosen tests depended on before they ran, and those that failed or were skipped.
 DIGESTS: dict[str, str] = {}
@@ -94,16 +98,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def is_wanted(item: pytest.Item) -> bool:
     """Return whether the options ask for a test."""
-    if item.get_closest_marker("long") and not item.config.getoption("--long"):
+    option = item.config.option
+    if item.get_closest_marker("long") and not option.long:
+        return False
+    if not (IN_CI or option.long or option.unit or is_named(item.config)) and left_to_ci.is_left(item.nodeid):
+        left_out[TO_CI] += 1
         return False
     return is_unit(item) if item.config.getoption("--unit") else True
 
 
 def repeats_itself(item: pytest.Item) -> bool:
     """Return whether a test would only repeat a result, and nobody asks for it by name or by `--long`."""
-    option = item.config.option
-    named = option.keyword or option.markexpr or any("::" in one or one.endswith(".py") for one in item.config.args)
-    return not named and not option.long and unchanged.is_unchanged(item)
+    return not is_named(item.config) and not item.config.option.long and unchanged.is_unchanged(item)
+
+
+def is_named(config: pytest.Config) -> bool:
+    """Return whether somebody asks for tests by name, mark or file."""
+    option = config.option
+    return bool(option.keyword or option.markexpr) or any("::" in one or one.endswith(".py") for one in config.args)
 
 
 def is_unit(item: pytest.Item) -> bool:
@@ -115,6 +127,7 @@ def is_unit(item: pytest.Item) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Leave out what cannot run here, put the tests in order after pytest-django did, say which stay together."""
+    config.stash[COLLECTED] = [item.nodeid for item in items]
     wanted = {item: is_wanted(item) for item in items}
     repeating = {item for item in items if wanted[item] and repeats_itself(item)}
     left_out[unchanged.MARK] += len(repeating)
@@ -252,6 +265,11 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print one line for each suite that was left out."""
     for mark, count in sorted((+left_out).items()):
+        if mark == TO_CI:
+            terminalreporter.write_line(
+                f"left to CI: {count} tests (tests/left_to_ci.py); CI=true make test runs them too"
+            )
+            continue
         why = f"they need {NEEDS[mark][1]}" if mark in NEEDS else "nothing they read has changed since they passed"
         terminalreporter.write_line(f"left out: {count} tests marked {mark}; {why}")
 

@@ -12,13 +12,14 @@ import pytest
 from celery import Celery
 
 from runners.harness.devices.device import Device
-from tests import leftovers, unchanged
-from tests.conftest import refuse_commits_after_shared_rows
+from tests import left_to_ci, leftovers, unchanged
+from tests.conftest import COLLECTED, is_named, refuse_commits_after_shared_rows
 from tests.leftovers import restored
 from tests.parallel import spread
 from tests.parties import ORDINARY, TIMING, Place
 from tests.suite_time import read, report
 
+ROOT = Path(__file__).parents[2]
 JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
 <testcase classname="tests.site.test_up" name="test_slow" time="6.0">
 <properties><property name="processor_s" value="2.5"/></properties></testcase>
@@ -120,6 +121,19 @@ def test_what_failed_and_what_has_no_such_mark_is_never_left_out(tree: Path) -> 
     assert not is_unchanged(item) and not is_unchanged(plain)
     note_passed(plain)
     assert not is_unchanged(plain)
+
+
+def test_what_is_left_to_ci_exists_and_leaves_something_of_every_part(request: pytest.FixtureRequest) -> None:
+    collected = request.config.stash[COLLECTED]
+    files = {name.partition("::")[0] for name in collected}
+    entries = [entry for entry in left_to_ci.LEFT if f"tests/{entry.file}" in files]
+    nameless = [entry for entry in entries if not any(map(entry.holds, collected))]
+    # Of a file that was asked for by name, some tests may not have been collected.
+    assert not nameless or is_named(request.config)
+    assert all(entry.kept and (ROOT / "tests" / entry.file).is_file() for entry in left_to_ci.LEFT)
+    left = set(filter(left_to_ci.is_left, collected))
+    for part in {name.split("/")[1] for name in collected}:
+        assert any(name.startswith(f"tests/{part}/") and name not in left for name in collected), part
 
 
 def test_ordinary_tests_overlap(tmp_path: Path) -> None:

@@ -1,0 +1,182 @@
+"""Name the tests that `make test` leaves to CI, which runs all tests at every change (`CI=true make test`).
+
+`make test` is for whoever works on the product and should end within twelve minutes on two cores. What it leaves out
+costs seconds a test and shows, with other inputs or in another way, what a test beside it shows too. Each entry says
+what `make test` keeps of the kind. A test that is asked for by name or file runs wherever it is listed, and so do all
+with `--long`. No unit test is left out by `--unit`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Left:
+    """Name tests of one file below `tests` by a pattern at the start of their names, and say what is kept instead."""
+
+    file: str
+    names: str
+    kept: str
+
+    def holds(self, nodeid: str) -> bool:
+        """Return whether the entry names this test."""
+        file, _, name = nodeid.partition("::")
+        return file == f"tests/{self.file}" and re.match(self.names, name) is not None
+
+
+LEFT = (
+    # A browser takes three to ten seconds a test.
+    Left(
+        "browser/test_every_page.py", r".*chromium-[123]\]", "a quarter of the pages; all of them without a browser"
+    ),
+    Left(
+        "browser/test_every_page.py", r"test_(a_range|without)", "addresses of lines, pages without scripts: views"
+    ),
+    Left(
+        "browser/test_run_live.py",
+        r"test_(where_sockets|a_link_that|a_page_whose|the_feed_has|pause_resume|a_button)",
+        "a run from sign-in to its best kernel; live updates that move nothing",
+    ),
+    Left(
+        "browser/test_review.py",
+        r"test_(diffs_with|guidance|a_thread|who_else|without|dragging|folded|code_has|a_click|keys)",
+        "a suggested edit, a draft that is published",
+    ),
+    Left(
+        "browser/test_dashboard.py",
+        r"test_(a_worker|the_form|a_person|the_feed|the_numbers|the_board)",
+        "runs that are tagged and compared, an answer as it is written",
+    ),
+    Left("browser/test_people.py", r"test_(axe|the_approval|a_removed|whoever)", "a guest who joins; axe on pages"),
+    Left("browser/test_finish_runs.py", "", "the same pages without a browser"),
+    Left("browser/test_explore.py", r"test_(the_tree_is_dragged|the_palette)", "the tree by keys"),
+    Left("browser/test_first_run.py", r"test_a_refused", "a stranger's way to a run of their own module"),
+    Left("site/test_company_sign_in.py", r"test_a_browser", "the same sign-in by a client without a browser"),
+    # Starts of sites and programs.
+    Left(
+        "site/test_up.py",
+        r"test_(an_ordinary|a_killed_part.*postgres|a_second)",
+        "a start as root, a killed server",
+    ),
+    Left(
+        "site/test_surroundings.py",
+        r"test_(a_port.*-1|ports|a_folder.*that)",
+        "another port, a folder without room",
+    ),
+    Left("site/test_services.py", r"test_(.*wheel|root_without|.*killed_half)", "the system's servers"),
+    Left(
+        "site/test_install.py",
+        r"test_(torch|a_package|what_has|a_machine|pip_tries)",
+        "the installer's other choices",
+    ),
+    Left("site/test_settings.py", r"test_workers_are", "that torch stays out of pages and workers"),
+    Left("optimizer/test_killed_worker.py", "", "faults of the short chaos, which kill such workers too"),
+    Left("runners/test_receipts.py", r"test_receipt_is_made", "receipts by the same functions"),
+    # `make check` looks at these after every change.
+    Left("site/test_code.py", r".*\[types\]", "style and imports; types by `make check`"),
+    Left("site/test_environment.py", "", "`make check`"),
+    Left("site/test_language.py", "", "`make check`"),
+    # Made-up inputs, and texts that are measured.
+    Left("site/test_fuzz_api.py", r"test_made_up.*\[[123]\]", "a quarter of the operations"),
+    Left("site/test_event_loop.py", r".*\[(search of|suggested|comment|preview)", "the search of pages"),
+    Left("site/test_web_security.py", r"test_text_of_others.*\[quotes", "the other texts that are markup"),
+    Left("site/test_mcp_http.py", r"test_(agent_that|other_hosts)", "an agent's whole run; the API's own refusals"),
+    Left("site/test_request_limits.py", r"test_a_declared.*sign-in", "the same for other addresses"),
+    Left("attack/test_texts.py", r"test_(the_time|texts|the_measurement)", "comparisons that are given up"),
+    Left("attack/test_rendering.py", r"test_the_library", "what pages do about it"),
+    Left("attack/test_references.py", r".*\[bubblewrap", "the same under Landlock"),
+    Left("optimizer/test_queue_machine.py", "", "the queue's transitions one by one"),
+    Left("optimizer/test_start_and_steer.py", r"test_buttons", "each button"),
+    Left("optimizer/test_samplers.py", r"test_nothing_is|.*optuna", "the other properties, on our own samplers"),
+    Left("optimizer/test_samplers_gp.py", r"test_(it_needs|in_a_space)", "what a Gaussian process suggests"),
+    # Runs and campaigns that are driven to their end.
+    Left(
+        "optimizer/test_every_state.py",
+        r".*\[(queued|paused|running|stopping|stopped|failed)",
+        "four of ten states",
+    ),
+    Left(
+        "optimizer/test_campaigns.py",
+        r"test_(configurations_share|a_configuration_whose|the_same_campaign|a_limit)",
+        "a whole campaign; one whose steps are killed anywhere",
+    ),
+    Left(
+        "optimizer/test_campaign_continued.py",
+        r"test_(a_continued|a_campaign_under|only|what_was_settled|a_run_that_cannot|limits|runs_of|a_limit)",
+        "finished runs that go on",
+    ),
+    Left(
+        "optimizer/test_campaign_ends.py",
+        r"test_(stopping_in_the_sett|a_run_that_paused|runs_of|whether|pausing|limits|a_limit)",
+        "a run that a person pauses, who is told of the end",
+    ),
+    Left("optimizer/test_campaign_troubles.py", "", "each loss by itself"),
+    Left("optimizer/test_campaign_pages.py", r"test_(tracing|a_live|kernelbench)", "the pages' other contents"),
+    Left("optimizer/test_leaders.py", r"test_(no_kernel.*\[1|the_order.*dcba|as_many)", "another seed and order"),
+    Left("optimizer/test_llm_record.py", r"test_(a_recorded|the_name_of)", "a shipped recording that is played"),
+    Left("optimizer/test_llm_worker.py", r"test_no_more", "one call after another"),
+    Left("optimizer/test_tools_provider.py", r".*\[chat\]", "the other dialect"),
+    Left("optimizer/test_measured_elsewhere.py", r"test_(pages|prompts)", "what is predicted from the same builds"),
+    Left("optimizer/test_shared_seeds.py", r"test_the_campaign_comes", "which seeds are shared, and by whom"),
+    Left("optimizer/test_driven_runs.py", r"test_a_copy_of", "what a copy is"),
+    Left("optimizer/test_problem_uploads.py", r"test_a_bad_module.*source[134]", "a module that never ends"),
+    # Compilers, and programs that import torch.
+    Left("optimizer/test_problem_import.py", r"test_(every_problem|why|a_reference)", "imports by the page"),
+    Left(
+        "optimizer/test_knowledge_pages.py", r"test_a_(triton|cpp)_snippet_computes", "what the pages say and name"
+    ),
+    Left("optimizer/test_compiled_ahead.py", r"test_hip", "the same with a made-up compiler"),
+    Left(
+        "runners/test_emulation.py",
+        r"test_(every_shipped.*(mfma|tiled|rows)|every_mutant.*(missing|naive|after)|the_compiler|a_flood|"
+        r"what_the|recursion|lds_that|a_write)",
+        "seeds, mutants and ways to end, one of each kind; every fault without the harness",
+    ),
+    Left(
+        "runners/test_emulation_matrix.py", r"test_a_matrix.*(f32_32x32|i32|f64)", "the other matrix instructions"
+    ),
+    Left("runners/test_light_dynamo.py", "", "examined modules in other tests, which are traced so"),
+    Left(
+        "runners/test_check.py", r"test_(tensors|a_bfloat16|tuned|a_kernel_that_asks)", "a Triton kernel, a C++ one"
+    ),
+    Left(
+        "runners/test_capture.py",
+        r"test_(a_kernel_(returns|captured|that_is)|a_wrong)",
+        "a captured module; one that dies",
+    ),
+    Left(
+        "runners/test_export_languages.py", r"test_(triton_package|every_triton)", "a HIP kernel; every seed's text"
+    ),
+    Left("runners/test_export.py", r"test_(a_compiled|a_modelnew_keeps|the_operator)", "weights in half precision"),
+    Left("runners/test_compiled_ahead.py", r"test_variants", "batches that are cancelled or made at once"),
+    Left("runners/test_problems_native.py", r"test_cpp_seeds", "the same seeds by whole evaluations"),
+    Left("runners/test_problems_signature.py", r"test_(a_model_that_takes|code_that)", "every signature"),
+    Left("runners/test_problems_syntax.py", r"test_threads", "each text by itself"),
+    Left("runners/test_problems_filters.py", r"test_a_reference_that_fails.*while", "a reference that raises"),
+    Left("runners/test_candidate_memory.py", r".*\[40\]", "four megabytes"),
+    Left("runners/test_gate.py", r"test_gate_measures", "when it looks again and what it says"),
+    Left("runners/test_targets.py", r"test_the_probe", "what is made of its figures"),
+    Left("runners/test_started_ahead.py", r"test_a_process_forked_for", "what such a process is asked to import"),
+    Left(
+        "runners/test_evaluate.py", r"test_kernel_that_slows|.*out_of_memory|test_parent_with", "other ways to end"
+    ),
+    Left("runners/test_cheats.py", r".*\[(21_left|07_cache|10_known)", "three other cheats"),
+    Left(
+        "runners/test_module_build.py",
+        r".*(never returns|never imports|memory\]|second_evaluation)",
+        "an extension that is built, a compiler that is missing",
+    ),
+    # Attempts to leave the sandbox: each under both sandboxes, executed in one and forked in the other.
+    Left("runners/test_sandbox_escapes.py", r".*\[(bubblewrap-forked|landlock-executed)", "every attempt twice"),
+    Left("runners/test_sandbox_escapes.py", r"test_job_of.*forked-[2-9]", "the first stages of a launch"),
+    Left(
+        "runners/test_sandbox_escapes.py", r".*(fills|takes memory|burns)", "such attempts under the other sandbox"
+    ),
+)
+
+
+def is_left(nodeid: str) -> bool:
+    """Return whether `make test` leaves a test to CI."""
+    return any(entry.holds(nodeid) for entry in LEFT)
