@@ -32,10 +32,13 @@ install-dev: $(DEV_STAMP) $(SCRIPTS_STAMP)  ## the same, with what tests and che
 
 # Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadscope --no-loadscope-reorder
-test: install-dev axe  ## every test this machine can run; names what it leaves out
+test: install-dev axe  ## every suite, with CI=true every test; names what it leaves out and what it leaves to CI
 	$(PYTEST) --junitxml=var/tests.xml $(TESTS)
 
-.PHONY: test-long check unit suite-time
+.PHONY: test-all test-long check unit suite-time
+test-all: install-dev axe  ## every test this machine can run, as in CI: what tests/left_to_ci.py names too
+	$(PYTEST) --junitxml=var/tests.xml --all $(TESTS)
+
 test-long: install-dev axe  ## the same with all long forms (e2e, site-long, all cheats, the long chaos); an hour
 	$(PYTEST) --junitxml=var/tests-long.xml --long $(TESTS)
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --jobs 1000 --faults 200

@@ -90,7 +90,8 @@ not_passed: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--long`, `--unit` and `--note-passed`, which is for one process and whole functions (`make passed`)."""
+    """Add `--all`, `--long`, `--unit` and `--note-passed`, which is for one process and whole functions."""
+    parser.addoption("--all", action="store_true", help="run what tests/left_to_ci.py names too, as CI does")
     parser.addoption("--long", action="store_true", help="run tests marked `long` or `unchanged` too")
     parser.addoption("--note-passed", action="store_true", help="keep what passed in tests/passed.json")
     parser.addoption("--unit", action="store_true", help="run only fast tests that need no other program")
@@ -101,7 +102,8 @@ def is_wanted(item: pytest.Item) -> bool:
     option = item.config.option
     if item.get_closest_marker("long") and not option.long:
         return False
-    if not (IN_CI or option.long or option.unit or is_named(item.config)) and left_to_ci.is_left(item.nodeid):
+    everything = IN_CI or option.all or option.long or option.unit or is_named(item.config)
+    if not everything and left_to_ci.is_left(item.nodeid):
         left_out[TO_CI] += 1
         return False
     return is_unit(item) if item.config.getoption("--unit") else True
@@ -267,7 +269,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for mark, count in sorted((+left_out).items()):
         if mark == TO_CI:
             terminalreporter.write_line(
-                f"left to CI: {count} tests (tests/left_to_ci.py); CI=true make test runs them too"
+                f"left to CI: {count} tests (tests/left_to_ci.py); make test-all runs them too"
             )
             continue
         why = f"they need {NEEDS[mark][1]}" if mark in NEEDS else "nothing they read has changed since they passed"

@@ -1,4 +1,4 @@
-"""Name the tests that `make test` leaves to CI, which runs all tests at every change (`CI=true make test`).
+"""Name the tests that `make test` leaves to CI, which runs all tests at every change, as `make test-all` does.
 
 `make test` is for whoever works on the product and should end within twelve minutes on two cores. What it leaves out
 costs seconds a test and shows, with other inputs or in another way, what a test beside it shows too. Each entry says
