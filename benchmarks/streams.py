@@ -2,7 +2,7 @@
 
     python benchmarks/streams.py [--problems FILE…] [--budget-s 100] [--out FILE]
 
-Processes of an evaluation have one work queue where `runners.harness.processes.work_queues` reads from the sources that
+Processes of an evaluation have one work queue where `runners.harness.verdict.streams` reads from the sources that
 they stay in one stream. torch's profiler says here which streams the kernels of a call ran on: of operations of torch
 that might use several by themselves, and of problems in KernelBench's form at their own sizes, drawn in random order
 (seed 5) until the budget is spent. Programs that used several and would have got one queue are printed; exit code 1 if
@@ -29,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from runners.harness.processes.work_queues import may_use_several_streams
+from runners.harness.verdict.streams import may_use_several
 
 # A problem that takes longer is left out, and counted as not looked at.
 MOST_S = 12
@@ -69,6 +69,11 @@ OPERATIONS = {
         for size in (1, 2, 3)
         for name in FLOATS
     },
+    "product in fp8": "torch._scaled_mm(x.to(torch.float8_e4m3fn), x.to(torch.float8_e4m3fn).T, one, one)",
+    "product of integers": "torch._int_mm(x.to(torch.int8), x.to(torch.int8))",
+    "CTC": "F.ctc_loss(r(64, 16, 20).log_softmax(2), torch.ones(16, 10, dtype=int).cuda(), (64,) * 16, (10,) * 16)",
+    "captured (uses several)": "torch.compile(lambda: F.gelu(x @ x), mode='reduce-overhead')()",
+    "another stream (control)": "torch.cuda.Stream().wait_stream(torch.cuda.current_stream()) or beside(x)",
     "grouped convolution (uses several)": "F.conv2d(r(16, 64, 56, 56).half(), r(64, 16, 3, 3).half(), groups=4)",
     "LSTM (uses several)": "nn.LSTM(128, 256, 4).cuda()(r(64, 10, 128))",
 }
@@ -112,7 +117,7 @@ def _rows(problems: list[Path], budget_s: float) -> Iterator[dict[str, Any]]:
 
 def _row(name: str, text: str, make: Callable[[], Callable[[], object]]) -> dict[str, Any]:
     """Return on how many streams a call of a program works, or why that is not known."""
-    row: dict[str, Any] = {"name": name, "may_use_several": may_use_several_streams(text)}
+    row: dict[str, Any] = {"name": name, "may_use_several": may_use_several(text)}
     signal.alarm(MOST_S)
     try:
         row["streams"] = len(_streams(make()))
@@ -146,9 +151,18 @@ def _call_of(text: str) -> Callable[[], object]:
     )
     names["x"] = names["r"](4096, 4096)
     square = names["r"](256, 256)
+    names["one"] = torch.ones((), device="cuda")
+    names["beside"] = _on_another_stream
     names["s"] = square @ square.T + 256 * torch.eye(256, device="cuda")
     code = compile(text, "operation", "eval")
     return lambda: eval(code, names)  # noqa: S307 - the table above
+
+
+def _on_another_stream(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        doubled = tensor + tensor
+    torch.cuda.synchronize()
+    return doubled + tensor
 
 
 def _problem_of(text: str) -> Callable[[], object]:

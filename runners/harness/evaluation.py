@@ -30,7 +30,6 @@ from runners.harness.memory.contents import Setups
 from runners.harness.memory.usage import MemoryWatch, Need, need_of
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
-from runners.harness.processes.work_queues import stay_in_one_stream
 from runners.harness.stages import Stages
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
@@ -198,10 +197,8 @@ class Evaluation:
 
     @cached_property
     def _one_stream(self) -> bool:
-        """Return whether each side's processes need one work queue of the device, which all of them get then."""
-        return self._target.vendor == "nvidia" and stay_in_one_stream(
-            [*self._sources, self._baseline], self.spec.problem
-        )
+        """Return whether no side needs more than one work queue of the device, so that all their processes get one."""
+        return self._target.vendor == "nvidia" and screen.stays_in_one_stream(self.spec)
 
     @property
     def _sources(self) -> list[Source]:
@@ -441,6 +438,8 @@ class Evaluation:
         )
         total = self._found.speedups.get(BASELINE)
         found = environment.describe_safely(self.spec.target, self._gpu())
+        if self._found.timings is not None and self._one_stream:
+            found["work_queues"] = 1
         if self._found.neighbours.share is not None:
             found[OTHERS_SHARE] = round(self._found.neighbours.share, 3)
         if self._found.timings is not None and is_other_product(self._target, found):

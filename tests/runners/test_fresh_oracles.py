@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runners.errors import InfraFailure
-from runners.harness.devices.capacity import Standing, limits_for
+from runners.harness.devices.capacity import Standing, limits_for, standing
 from runners.harness.devices.device import Device
 from runners.harness.oracle import pool as pool_module
 from runners.harness.oracle.pool import TrustedPool
@@ -188,12 +188,16 @@ def test_what_stands_ready_takes_a_small_share_of_a_small_device(gib: int) -> No
     assert found.sides <= 0.15 * gib * 1024 / 600
 
 
-@pytest.mark.parametrize("memory_bytes", [0, 80 * GIB])
-def test_nothing_stands_ready_on_a_device_that_others_use_too(
-    memory_bytes: int, monkeypatch: pytest.MonkeyPatch
+def test_one_oracle_is_all_that_stands_ready_on_a_device_that_others_use_too(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KERNELSCI_STANDING_SHARE", "0")
-    assert limits_for(memory_bytes) == Standing(oracles=1, fresh=0, workers=0, sides=0)
+    assert limits_for(80 * GIB) == Standing(oracles=1, fresh=0, workers=0, sides=0)
+
+
+def test_the_share_says_nothing_about_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELSCI_STANDING_SHARE", "0")
+    assert standing(Device("cpu")) == Standing()
 
 
 @pytest.mark.parametrize("named", ["much", "-0.1", "1.5", "nan"])

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runners.errors import InfraFailure
+from runners.harness.devices.capacity import Standing as Limited
 from runners.harness.devices.device import Device
 from runners.harness.oracle.pool import TrustedPool
 from runners.harness.processes import warm_pool, warm_workers
 from runners.harness.processes.peer import Peer
 from runners.harness.processes.preloading import modules_for
-from runners.harness.processes.warm_pool import WarmPool, open_device
+from runners.harness.processes.warm_pool import Entry, WarmPool, open_device
 from runners.harness.processes.work_queues import ONE_QUEUE
 from runners.job import Limits
 from runners.sandbox import SandboxLevel, SandboxPolicy, python_paths, run
@@ -38,7 +40,7 @@ class Made:
 
 
 def queue(start: Callable[[threading.Event], Made]) -> WarmPool[Made]:
-    return WarmPool("test", start, lambda made: made.alive, Made.close, 12)
+    return WarmPool("test", lambda wanted, kind: start(wanted), lambda made: made.alive, Made.close, 12)
 
 
 class Deaf(Peer):
@@ -74,8 +76,9 @@ def test_a_start_that_failed_and_one_that_died_are_passed_over() -> None:
 
     waiting = queue(start)
     for _ in range(3):
-        waiting._ready.append((waiting._threads.submit(start, threading.Event()), threading.Event()))
-        waiting._ready[-1][0].exception()
+        wanted = threading.Event()
+        waiting._ready.append(Entry(waiting._threads.submit(start, wanted), wanted, kind=False))
+        waiting._ready[-1].future.exception()
     assert waiting.take() is living
     assert dead.closed
 
@@ -100,6 +103,7 @@ def test_only_what_an_evaluation_needs_is_started_and_what_is_left_of_the_last_o
     taken = waiting.take()
     waiting.expect(3)
     waiting.expect(2)
+    wait(entry.future for entry in waiting._ready)
     waiting.close()
     assert len(started) == 4 and [made for made in started if not made.closed] == [taken]
 
@@ -149,7 +153,7 @@ class Begun:
 
     def __init__(self) -> None:
         self.process, self.peer, self.begun, self.go_on = Standing(), Deaf([]), threading.Event(), threading.Event()
-        self.one_stream, self.queues = False, dict[str, str]()
+        self.queues: dict[str, str] = {}
 
     def close(self) -> None:
         self.process.alive = False
@@ -231,6 +235,7 @@ def test_an_evaluation_gets_no_worker_with_another_number_of_queues(
     begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm_workers, "candidate_policy", lambda *given: given[-1])
+    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
     started: list[Begun] = []
 
     def start(kind: str, queues: dict[str, str], *_: Any) -> Begun:
@@ -239,27 +244,33 @@ def test_an_evaluation_gets_no_worker_with_another_number_of_queues(
         return started[-1]
 
     monkeypatch.setattr(warm_workers, "start_worker", start)
-    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
     pool = TrustedPool(Device("test"))
-    pool.expect(2, with_triton=False, one_stream=True)
-    assert (single := pool.warm_workers.take_for(Limits(), one_stream=True)) is not None and single.one_stream
-    assert pool.warm_workers.take_for(Limits(), one_stream=False) is None
-    assert [one.queues for one in started] == [ONE_QUEUE, ONE_QUEUE]
-    assert sorted(one.process.alive for one in started) == [False, True]
+    for one_stream in (True, False):
+        pool.expect(1, with_triton=False, one_stream=one_stream)
+        assert pool.warm_workers.take_for(Limits(), one_stream=not one_stream) is None
+        assert pool.warm_workers.take_for(Limits(), one_stream=one_stream) is not None
+    assert [one.queues for one in started] == [ONE_QUEUE, {}]
     pool.close()
 
 
-def test_workers_of_the_other_kind_are_ended_once_an_evaluation_needs_none_of_them(
-    begun: Begun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun.go_on.set()
+def test_workers_of_the_other_kind_are_ended_once_an_evaluation_needs_none_of_them(begun: Begun) -> None:
     pool = TrustedPool(Device("test"))
     pool.expect(1, with_triton=False, one_stream=True)
     assert begun.begun.wait(5.0)
-    monkeypatch.setattr(warm_workers, "start_worker", lambda *_: Begun())
-    monkeypatch.setattr(warm_workers, "open_device", lambda *_: None)
-    pool.expect(1, with_triton=False, one_stream=False)
-    assert (usual := pool.warm_workers.take_for(Limits(), one_stream=False)) is not None and not usual.one_stream
+    begun.go_on.set()
+    pool.expect(0, with_triton=False, one_stream=False)
     pool.await_endings()
     assert not begun.process.alive
+    pool.close()
+
+
+def test_starts_that_wait_for_a_timing_do_not_hold_up_an_evaluation_of_the_other_kind(begun: Begun) -> None:
+    """All threads of the pool wait for the end of the timing until the other evaluation gives these starts up."""
+    begun.go_on.set()
+    pool, most = TrustedPool(Device("test")), Limited().workers
+    with pool._device.exclusively(), pool.warm_workers.quiet():
+        pool.expect(most, with_triton=False, one_stream=True)
+        pool.expect(1, with_triton=False, one_stream=False)
+        assert pool.warm_workers.take_for(Limits(), one_stream=True) is None
+        assert pool.warm_workers.take_for(Limits(), one_stream=False) is not None
     pool.close()

@@ -46,7 +46,7 @@ def limits_for(memory_bytes: int) -> Standing:
     Raises InfraFailure if the variable that names their share is no share.
     """
     usual, share = Standing(), standing_share()
-    if not memory_bytes and share:
+    if not memory_bytes:
         return usual
     most = int(share * memory_bytes / CONTEXT_BYTES)
     oracles = max(1, min(usual.oracles, most // 5))

@@ -95,11 +95,10 @@ class TrustedPool:
 
     def expect(self, workers: int, *, with_triton: bool, one_stream: bool) -> None:
         """Start the warm workers that are missing for an evaluation, and end those of the other kind."""
-        warm = self.warm_workers
-        if warm.one_stream != one_stream:
-            self.afterwards(warm.emptied())
-        warm.with_triton, warm.one_stream = with_triton, one_stream
-        warm.expect(workers)
+        if (end := self.warm_workers.give_up(not one_stream)) is not None:
+            self.afterwards(end)
+        self.warm_workers.with_triton = with_triton
+        self.warm_workers.expect(workers, one_stream)
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take back an oracle that survived its evaluation."""
@@ -121,8 +120,9 @@ class TrustedPool:
 
     def afterwards(self, close: Callable[[], None]) -> None:
         """End processes in the background, while no job is timed."""
-        self._closing = [future for future in self._closing if not future.done()]
-        self._closing.append(self._reaper.submit(self._close_undisturbing, close))
+        with self._lock:
+            self._closing = [future for future in self._closing if not future.done()]
+            self._closing.append(self._reaper.submit(self._close_undisturbing, close))
 
     def await_endings(self) -> float:
         """Wait until the processes of earlier evaluations have given their memory back. Return the seconds waited."""

@@ -28,12 +28,11 @@ BOOTSTRAP = (
 
 @dataclass
 class SandboxedWorker:
-    """Hold the process, our end of its channel, its inbox if it has one, and whether it has one work queue of a GPU."""
+    """Hold the process, our end of its channel, and its inbox if it has one."""
 
     peer: Peer
     process: Sandboxed
     inbox: Path | None = None
-    one_stream: bool = False
 
     def placed(self, artefact: Artefact, setups: Setups) -> dict[str, str]:
         """Return where the process finds artefact, caches and setups: at their own paths, or copied into its inbox."""

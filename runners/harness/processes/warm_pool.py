@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from runners.candidate.channel import ChannelError
 from runners.errors import Cancelled, InfraFailure
@@ -25,40 +26,48 @@ Started = TypeVar("Started")
 _opening = threading.BoundedSemaphore(2)
 
 
-class WarmPool(Generic[Started]):
-    """Start processes in the background. Threads may share a pool.
+class Entry(NamedTuple, Generic[Started]):
+    """Hold a process that is started or starting. `wanted` is set once an evaluation waits for it."""
 
-    `start` is given an event that is set once an evaluation waits for the process that it makes. `alive` says whether
-    a process is still of use, `close` ends it. At most `most` stand ready, since each holds memory of the device.
+    future: Future[Started]
+    wanted: threading.Event
+    kind: bool
+
+
+class WarmPool(Generic[Started]):
+    """Start processes of two kinds in the background. Threads may share a pool.
+
+    `start` is given an event that is set once an evaluation waits for the process that it makes, and its kind. `alive`
+    says whether a process is still of use, `close` ends it. At most `most` stand ready, since each holds memory of the
+    device.
     """
 
     def __init__(
         self,
         name: str,
-        start: Callable[[threading.Event], Started],
+        start: Callable[[threading.Event, bool], Started],
         alive: Callable[[Started], bool],
         close: Callable[[Started], None],
         most: int,
     ) -> None:
         self._start, self._alive, self._close, self._most = start, alive, close, most
         self._lock = threading.Lock()
-        self._ready: deque[tuple[Future[Started], threading.Event]] = deque()
+        self._ready: deque[Entry[Started]] = deque()
         self._threads = ThreadPoolExecutor(max(1, most), thread_name_prefix=name)
 
-    def take(self) -> Started | None:
-        """Return the first process that is ready, else the one started first, or None if none is alive."""
+    def take(self, kind: bool = False) -> Started | None:
+        """Return the first process of a kind that is ready, else the one started first, or None if none is alive."""
         while True:
             with self._lock:
-                if not self._ready:
+                alike = [entry for entry in self._ready if entry.kind == kind]
+                if not alike:
                     return None
-                ready = (number for number, (future, _) in enumerate(self._ready) if future.done())
-                index = next(ready, 0)
-                future, wanted = self._ready[index]
-                del self._ready[index]
-            wanted.set()
-            self.hurry(wanted)
+                chosen = next((entry for entry in alike if entry.future.done()), alike[0])
+                self._ready.remove(chosen)
+            chosen.wanted.set()
+            self.hurry(chosen.wanted)
             with suppress(*FAILURES):
-                started = future.result()
+                started = chosen.future.result()
                 if self._alive(started):
                     return started
                 self._close(started)
@@ -66,32 +75,51 @@ class WarmPool(Generic[Started]):
     def hurry(self, wanted: threading.Event) -> None:
         """Let a start go on that was held up, because an evaluation waits for it."""
 
-    def expect(self, needed: int) -> None:
-        """Start the processes that are missing for an evaluation that needs so many.
+    def expect(self, needed: int, kind: bool = False) -> None:
+        """Start the processes that are missing for an evaluation that needs so many of a kind.
 
-        Start none for later evaluations: every process that has opened the device makes opening it slower for the next
-        one, by 8 ms of 110 (docs/evidence/gpu-verdicts.md, start 113).
+        Start none beyond that: every process that has opened the device makes opening it slower for the next one, by
+        8 ms of 110 (docs/evidence/gpu-verdicts.md, start 113).
         """
         with self._lock:
-            for _ in range(min(needed, self._most) - len(self._ready)):
+            there = sum(entry.kind == kind for entry in self._ready)
+            for _ in range(min(needed, self._most) - there):
                 wanted = threading.Event()
-                self._ready.append((self._threads.submit(self._start, wanted), wanted))
+                self._ready.append(Entry(self._threads.submit(self._start, wanted, kind), wanted, kind))
 
     def close(self) -> None:
         """End all processes."""
-        self.emptied()()
-
-    def emptied(self) -> Callable[[], None]:
-        """Let nobody take what stands ready, and return how to end it."""
         with self._lock:
             ended, self._ready = list(self._ready), deque()
-        return lambda: self._end(ended)
+        self._given_up(ended)()
 
-    def _end(self, started: Sequence[tuple[Future[Started], threading.Event]]) -> None:
-        for future, wanted in started:
-            wanted.set()
-            with suppress(*FAILURES):
-                self._close(future.result())
+    def give_up(self, kind: bool) -> Callable[[], None] | None:
+        """Let nobody take the processes of a kind, end starts that have not begun, and return how to end the others.
+
+        Return None if there are none.
+        """
+        with self._lock:
+            ended = [entry for entry in self._ready if entry.kind == kind]
+            self._ready = deque(entry for entry in self._ready if entry.kind != kind)
+        return self._given_up(ended) if ended else None
+
+    def _given_up(self, entries: Sequence[Entry[Started]]) -> Callable[[], None]:
+        begun = [entry for entry in entries if not entry.future.cancel()]
+        for entry in begun:
+            # A start that waits for the device, or for the end of a timing, need wait no longer.
+            entry.wanted.set()
+            self.hurry(entry.wanted)
+        return partial(self._end, begun)
+
+    def _end(self, entries: Sequence[Entry[Started]]) -> None:
+        """End processes together, since each takes a tenth of a second to give the device back."""
+        with ThreadPoolExecutor(max(1, len(entries))) as threads:
+            for ending in [threads.submit(self._end_one, entry) for entry in entries]:
+                ending.result()
+
+    def _end_one(self, entry: Entry[Started]) -> None:
+        with suppress(*FAILURES):
+            self._close(entry.future.result())
 
 
 def open_device(peer: Peer, device: Device, wanted: threading.Event) -> None:

@@ -40,11 +40,11 @@ class Pausable(Protocol):
 class WarmWorkers(WarmPool[SandboxedWorker]):
     """Keep warm workers of one device, for candidates under the usual limits.
 
-    With `with_triton` set, workers that are started from now on have Triton ready too, and with `one_stream` one work
-    queue of the device (see `work_queues`).
+    Their two kinds have the usual number of work queues of the device, and one (see `work_queues`). With `with_triton`
+    set, workers that are started from now on have Triton ready too.
     """
 
-    with_triton = one_stream = False
+    with_triton = False
 
     def __init__(self, device: Device) -> None:
         super().__init__(
@@ -65,10 +65,7 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
         usual = Limits()
         if (limits.memory_bytes, limits.log_bytes) != (usual.memory_bytes, usual.log_bytes):
             return None
-        while (worker := self.take()) is not None and worker.one_stream != one_stream:
-            # An evaluation in another thread had them started for itself.
-            worker.close()
-        return worker
+        return self.take(one_stream)
 
     def hurry(self, wanted: threading.Event) -> None:
         """Let a start go on that an evaluation waits for, even during timing."""
@@ -115,13 +112,11 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
             self._held.remove(process)
             process.resume()
 
-    def _started(self, wanted: threading.Event) -> SandboxedWorker:
+    def _started(self, wanted: threading.Event, one_stream: bool) -> SandboxedWorker:
         self._wait_for_quiet(wanted)
-        inbox, one_stream = new_inbox(), self.one_stream
-        queues = ONE_QUEUE if one_stream else {}
+        inbox, queues = new_inbox(), ONE_QUEUE if one_stream else {}
         policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,), queues)
         worker = start_worker("module", policy, modules_for(self._device, with_triton=self.with_triton), inbox)
-        worker.one_stream = one_stream
         try:
             with self._registered(worker, wanted):
                 open_device(worker.peer, self._device, wanted)

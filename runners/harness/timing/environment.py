@@ -41,7 +41,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.14: a win that the whole interval of the referee's own clock shows counts, even if load disturbed single requests.
 # 2.15: a claim of more than three times what the referee's clock saw is unconfirmed, also below the baseline and
 # against a parent.
-HARNESS_VERSION = "2.15"
+# 2.16: processes have one work queue of an NVIDIA GPU if no side uses a second stream.
+HARNESS_VERSION = "2.16"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")

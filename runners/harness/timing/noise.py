@@ -147,10 +147,9 @@ def _measured(target: Target) -> NoiseFloor:
             bench = Bench(
                 problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers, device_bytes=memory
             )
-            # In processes like those that stand ready for an evaluation.
-            artefact = dataclasses.replace(
-                _artefact(problem, target, folder), one_stream=warm.warm_workers.one_stream
-            )
+            built = _artefact(problem, target, folder)
+            # `PROBLEM` stays in one stream, as do most that are evaluated.
+            artefact = dataclasses.replace(built, one_stream=target.vendor == "nvidia")
             with closing(comparisons_with_itself(bench, artefact, case)) as intervals:
                 ratios = _until_settled(interval.median for interval in intervals)
     finally:

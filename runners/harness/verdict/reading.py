@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from runners import wire
 from runners.backends import backend_for
-from runners.harness.verdict import library_calls
+from runners.harness.verdict import library_calls, streams
 from runners.job import Flag, JobSpec
 from runners.limited_child import serve
 from runners.problems import open_bundle, slow_reference
@@ -32,7 +32,13 @@ def read(job: str) -> dict[str, list[str]]:
     }
 
 
-TASKS = {"read": read}
+def stays_in_one_stream(job: str) -> bool:
+    """Return whether no side of a job uses a second stream of a GPU, for the job's JSON."""
+    spec = wire.loads(JobSpec, job)
+    return streams.stays_in_one_stream(spec, open_bundle(spec.problem))
+
+
+TASKS = {"read": read, "stays_in_one_stream": stays_in_one_stream}
 
 
 if __name__ == "__main__":

@@ -67,6 +67,14 @@ def _read(spec: JobSpec) -> dict[str, list[str]]:
     return found
 
 
+def stays_in_one_stream(spec: JobSpec) -> bool:
+    """Return whether no side of a job uses a second stream of a GPU, as far as the texts say. If in doubt, False."""
+    try:
+        return READER.ask("stays_in_one_stream", wire.dumps(spec)) is True
+    except (UnansweredError, ExhaustedError, FailedError):
+        return False
+
+
 def measures_itself(source: Source) -> bool:
     """Return whether the text looks as if the kernel chose its own configuration by timing.
 
