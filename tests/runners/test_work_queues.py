@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +16,10 @@ from runners.harness.processes.work_queues import ONE_QUEUE, environment_for
 from runners.harness.timing import noise
 from runners.harness.verdict import screen
 from runners.harness.verdict.streams import may_use_several, stays_in_one_stream
-from runners.job import BuildReport, Effort, JobSpec, Language, ProblemBundle, Source, Status
+from runners.job import Baseline, BuildReport, Effort, JobSpec, Language, ProblemBundle, Source, Status
 from runners.problems import load, open_bundle
 
+ROOT = Path(__file__).parents[2]
 MODEL = """
 import torch
 import torch.nn as nn
@@ -104,6 +108,8 @@ def test_all_sides_stay_in_one_stream_or_none_is_taken_to() -> None:
     )
     bundle = kernelbench("nn.Linear(8, 8)")
     assert stays_in_one_stream(job(linear, bundle, linear), open_bundle(bundle))
+    compiled = replace(job(linear, bundle), baseline=Baseline.COMPILE)
+    assert not stays_in_one_stream(compiled, open_bundle(bundle))
     assert not stays_in_one_stream(job(lstm, bundle), open_bundle(bundle))
     assert not stays_in_one_stream(job(linear, bundle, lstm), open_bundle(bundle))
     recurrent = kernelbench("nn.LSTM(8, 8)")
@@ -127,11 +133,14 @@ def test_kernels_in_cuda_are_read_for_streams_alone() -> None:
     assert not stays_in_one_stream(job(several, bundle), open_bundle(bundle))
 
 
-def test_texts_are_read_in_the_child_that_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_read_in_the_child_that_has_limits_and_no_torch() -> None:
     bundle = kernelbench("nn.Linear(8, 8)")
     source = Source(Language.PYTHON, MODEL.format(inner="nn.Linear(8, 8)"))
     assert screen.stays_in_one_stream(job(source, bundle))
     assert not screen.stays_in_one_stream(job(replace(source, text="x = " + "-" * 100_000 + "1"), bundle))
+    # With torch for CUDA, the child has no memory left to parse anything.
+    program = "import sys, runners.harness.verdict.reading; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
 def test_the_noise_floor_is_measured_with_a_problem_that_stays_in_one_stream() -> None:

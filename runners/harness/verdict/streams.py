@@ -12,8 +12,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from runners.harness.timing.baseline import baseline_source
-from runners.job import JobSpec, Language
+from runners.job import Baseline, JobSpec, Language
 from runners.problems.base import Problem
 from runners.problems.syntax import NOT_PYTHON, module_tree
 
@@ -46,10 +45,16 @@ _UNREADABLE = frozenset({"exec", "eval", "__import__", "import_module", "getattr
 
 
 def stays_in_one_stream(spec: JobSpec, problem: Problem) -> bool:
-    """Return whether neither the sides of a job nor the problem's modules that they may import use a second stream."""
+    """Return whether neither the sides of a job nor the problem's modules that they may import use a second stream.
+
+    A compiled baseline may.
+    """
+    if spec.baseline is not Baseline.EAGER:
+        return False
     modules = {name[:-3]: text for name, text in spec.problem.files.items() if _is_module(name)}
-    sides = [spec.candidate, baseline_source(problem, spec.baseline, spec.target), *filter(None, [spec.parent])]
-    python = [*modules.values(), *(side.text for side in sides if side.language in PYTHON)]
+    sides = [spec.candidate, *filter(None, [spec.parent])]
+    python = [*(side.text for side in sides if side.language in PYTHON), *modules.values()]
+    python.append(problem.reference_as_candidate(spec.target))
     native = [side.text for side in sides if side.language not in PYTHON]
     return not (any(map(_has_telling_words, native)) or any(may_use_several(text, modules) for text in python))
 
