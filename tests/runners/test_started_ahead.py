@@ -208,7 +208,7 @@ print("ready")
     modules = modules_for(Device("cuda"), with_triton=True)
     for _ in range(3):
         done = run([sys.executable, "-I", "-c", program], SandboxPolicy(python_paths()), preloaded=modules)
-        # Where the fork server is not ready in time, as on a busy machine, a program is executed and has imported nothing.
+        # Where the fork server is not ready in time, as on a busy machine, a program is executed, without imports.
         if done.stdout:
             break
     assert done.stdout == "ready\n", done.stderr
