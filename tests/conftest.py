@@ -267,13 +267,15 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print one line for each suite that was left out."""
     for mark, count in sorted((+left_out).items()):
-        if mark == TO_CI:
-            terminalreporter.write_line(
-                f"left to CI: {count} tests (tests/left_to_ci.py); make test-all runs them too"
-            )
-            continue
-        why = f"they need {NEEDS[mark][1]}" if mark in NEEDS else "nothing they read has changed since they passed"
-        terminalreporter.write_line(f"left out: {count} tests marked {mark}; {why}")
+        terminalreporter.write_line(line_of(mark, count))
+
+
+def line_of(mark: str, count: int) -> str:
+    """Return the line that says how many tests were left out and why."""
+    if mark == TO_CI:
+        return f"{TO_CI}: {count} tests (tests/left_to_ci.py); make test-all runs them too"
+    why = f"they need {NEEDS[mark][1]}" if mark in NEEDS else "nothing they read has changed since they passed"
+    return f"left out: {count} tests marked {mark}; {why}"
 
 
 @pytest.hookimpl(trylast=True)

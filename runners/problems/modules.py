@@ -20,13 +20,16 @@ from runners.problems.base import ProblemError
 from runners.problems.python_text import DEVICE_NAME, for_any_device, parse
 
 
+def importable(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts of those files of a bundle that its programs may import, by the modules' names."""
+    return {name[:-3]: text for name, text in files.items() if name.endswith(".py") and "/" not in name}
+
+
 class Modules(MetaPathFinder, Loader):
     """Import the `.py` files of `files` as modules. Their `"cuda"` arguments mean `device`, which may be changed."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        self._sources = {
-            name[:-3]: text for name, text in files.items() if name.endswith(".py") and "/" not in name
-        }
+        self._sources = importable(files)
         self._loaded: dict[str, ModuleType] = {}
         self._device = "cpu"
 

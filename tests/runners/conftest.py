@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from runners.harness.oracle.pool import CPU, TrustedPool
 from runners.harness.oracle.zygote import Zygote
 from runners.harness.processes.preloading import META_DEVICE, TORCH
 from runners.harness.timing import noise
+from runners.sandbox import fork_server
+from runners.sandbox.fork_server import ForkServer
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,3 +63,13 @@ def one_torch_for_all_problems() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrustedPool, "_new_oracle", forked)
         yield
+
+
+@pytest.fixture
+def servers_of_the_test_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give a test fork servers of its own, since a process keeps servers of a few kinds only and executes the rest."""
+    own: dict[Any, ForkServer] = {}
+    monkeypatch.setattr(fork_server, "_servers", own)
+    yield
+    for server in own.values():
+        server.close()

@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,10 +30,10 @@ from runners.sandbox import (
     spawn,
     why_not_forked,
 )
-from runners.sandbox.fork_server import ForkServer, server_for
+from runners.sandbox.fork_server import server_for
 from runners.sandbox.probe import why_not
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("servers_of_the_test_alone")]
 
 KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 OURS = json.dumps({kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in KINDS})
@@ -50,15 +49,6 @@ def level(request: pytest.FixtureRequest) -> SandboxLevel:
         pytest.skip(f"this machine lacks {found}: {reason}")
     assert why_not_forked(found) is None
     return found
-
-
-@pytest.fixture(autouse=True)
-def servers_of_the_test_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    own: dict[Any, ForkServer] = {}
-    monkeypatch.setattr(fork_server, "_servers", own)
-    yield
-    for server in own.values():
-        server.close()
 
 
 def python(code: str, *arguments: str) -> list[str]:

@@ -89,9 +89,8 @@ class WarmPool(Generic[Started]):
 
     def close(self) -> None:
         """End all processes."""
-        with self._lock:
-            ended, self._ready = list(self._ready), deque()
-        self._given_up(ended)()
+        for end in filter(None, map(self.give_up, (False, True))):
+            end()
 
     def give_up(self, kind: bool) -> Callable[[], None] | None:
         """Let nobody take the processes of a kind, end starts that have not begun, and return how to end the others.
@@ -101,21 +100,17 @@ class WarmPool(Generic[Started]):
         with self._lock:
             ended = [entry for entry in self._ready if entry.kind == kind]
             self._ready = deque(entry for entry in self._ready if entry.kind != kind)
-        return self._given_up(ended) if ended else None
-
-    def _given_up(self, entries: Sequence[Entry[Started]]) -> Callable[[], None]:
-        begun = [entry for entry in entries if not entry.future.cancel()]
+        begun = [entry for entry in ended if not entry.future.cancel()]
         for entry in begun:
             # A start that waits for the device, or for the end of a timing, need wait no longer.
             entry.wanted.set()
             self.hurry(entry.wanted)
-        return partial(self._end, begun)
+        return partial(self._end, begun) if begun else None
 
     def _end(self, entries: Sequence[Entry[Started]]) -> None:
         """End processes together, since each takes a tenth of a second to give the device back."""
-        with ThreadPoolExecutor(max(1, len(entries))) as threads:
-            for ending in [threads.submit(self._end_one, entry) for entry in entries]:
-                ending.result()
+        with ThreadPoolExecutor(len(entries)) as threads:
+            list(threads.map(self._end_one, entries))
 
     def _end_one(self, entry: Entry[Started]) -> None:
         with suppress(*FAILURES):

@@ -12,11 +12,12 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from runners.job import Baseline, JobSpec, Language
+from runners.harness.verdict.library_calls import PYTHON
+from runners.job import Baseline, JobSpec
 from runners.problems.base import Problem
+from runners.problems.modules import importable
 from runners.problems.syntax import NOT_PYTHON, module_tree
 
-PYTHON = (Language.PYTHON, Language.TRITON)
 # Packages whose calls do not use a second stream unless one of the words below asks for it.
 _KNOWN_PACKAGES = frozenset({
     "__future__", "abc", "collections", "copy", "dataclasses", "einops", "enum", "functools", "itertools", "math",
@@ -51,17 +52,17 @@ def stays_in_one_stream(spec: JobSpec, problem: Problem) -> bool:
     """
     if spec.baseline is not Baseline.EAGER:
         return False
-    modules = {name[:-3]: text for name, text in spec.problem.files.items() if _is_module(name)}
+    modules = importable(spec.problem.files)
     sides = [spec.candidate, *filter(None, [spec.parent])]
-    python = [*(side.text for side in sides if side.language in PYTHON), *modules.values()]
-    python.append(problem.reference_as_candidate(spec.target))
-    native = [side.text for side in sides if side.language not in PYTHON]
+    native = {side.text for side in sides if side.language not in PYTHON}
+    python = {side.text for side in sides if side.language in PYTHON} | set(modules.values())
+    python.add(problem.reference_as_candidate(spec.target))
     return not (any(map(_has_telling_words, native)) or any(may_use_several(text, modules) for text in python))
 
 
 def may_use_several(text: str, own_modules: Iterable[str] = ()) -> bool:
     """Return whether a Python program may use more than one stream. `own_modules` are read beside it."""
-    if _has_telling_words(text) or _GROUPS in _WORD.findall(text):
+    if _has_telling_words(text, _GROUPS):
         return True
     try:
         nodes = list(ast.walk(module_tree(text)))
@@ -74,13 +75,10 @@ def may_use_several(text: str, own_modules: Iterable[str] = ()) -> bool:
     )
 
 
-def _is_module(name: str) -> bool:
-    """Return whether a side may import a file of the problem (see `runners.problems.modules`)."""
-    return name.endswith(".py") and "/" not in name
-
-
-def _has_telling_words(text: str) -> bool:
-    return any(map(_is_telling, _WORD.findall(text))) or any(part in text for part in _SEVERAL_STREAMS_WRITTEN)
+def _has_telling_words(text: str, another: str = "") -> bool:
+    """Return whether a text names something that uses several streams, or holds another word."""
+    words = any(word == another or _is_telling(word) for word in _WORD.findall(text))
+    return words or any(part in text for part in _SEVERAL_STREAMS_WRITTEN)
 
 
 def _is_telling(word: str) -> bool:
