@@ -173,7 +173,9 @@ def _figures(result: JobResult) -> dict[str, Any]:
         "memory": None if memory is None else [memory.footprint_bytes, memory.needed_bytes, memory.peak_bytes],
         "reference_bytes": None if memory is None else memory.reference_bytes,
         "stages": {stage.name: round(stage.seconds, 2) for stage in result.stages},
-        "environment": {key: result.environment.get(key) for key in ("gpu", "driver", "torch", "triton")},
+        "environment": {
+            key: result.environment.get(key) for key in ("gpu", "driver", "torch", "triton", "work_queues")
+        },
         "launch": result.profile.get("launch"),
     }
 

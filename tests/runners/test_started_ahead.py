@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -275,3 +276,16 @@ def test_starts_that_wait_for_a_timing_do_not_hold_up_an_evaluation_of_the_other
         assert pool.warm_workers.take_for(Limits(), one_stream=True) is None
         assert pool.warm_workers.take_for(Limits(), one_stream=False) is not None
     pool.close()
+
+
+def test_an_interpreter_that_exits_ends_all_processes_without_an_error() -> None:
+    program = """
+import atexit
+from runners.harness.processes.warm_pool import WarmPool
+pool = WarmPool("test", lambda wanted, kind: kind, lambda made: True, print, 2)
+atexit.register(pool.close)
+pool.expect(1, False)
+pool.expect(1, True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert (ended.stdout.split(), ended.stderr) == (["False", "True"], "")
