@@ -58,19 +58,34 @@ def main() -> int:
 
 def upgrade() -> float:
     """Run all migrations after FIRST, one by one, and return the longest wait beside any of them, in seconds."""
-    from django.core.management import call_command
-    from django.db import connection
-    from django.db.migrations.loader import MigrationLoader
-
     with probed("nothing"):
         time.sleep(5)
-    names = sorted(name for app, name in MigrationLoader(connection).disk_migrations if app == "optimizer")
+    names = sorted(steps())
     waits = []
     for name in names[names.index(FIRST) + 1 :]:
         with probed(name) as wait:
-            call_command("migrate", "optimizer", name, verbosity=0)
+            migrate_step_by_step(name)
         waits.append(wait[0])
     return max(waits)
+
+
+def steps() -> list[str]:
+    """Return the names of our migrations without the squashed ones, which only empty databases have."""
+    from django.db.migrations.loader import MigrationLoader
+
+    found = MigrationLoader(None).disk_migrations.items()
+    return [name for (app, name), migration in found if app == "optimizer" and not migration.replaces]
+
+
+def migrate_step_by_step(last: str) -> None:
+    """Migrate the default database as far as one of our migrations, without those that are squashed."""
+    from django.db import connection
+    from django.db.migrations.executor import MigrationExecutor
+    from django.db.migrations.loader import MigrationLoader
+
+    executor = MigrationExecutor(connection)
+    executor.loader = MigrationLoader(connection, replace_migrations=False)
+    executor.migrate([("optimizer", last)])
 
 
 def what_is_allowed() -> float:
@@ -145,13 +160,12 @@ def probe(database: str, ready: Event, stop: Event,
 
 def fill(rows: int) -> None:
     """Fill the tables of migration FIRST with that many rows each, made by the database from the fields themselves."""
-    from django.core.management import call_command
     from django.db import connection
     from django.db.migrations.loader import MigrationLoader
 
     began = time.monotonic()
-    call_command("migrate", "optimizer", FIRST, verbosity=0)
-    apps = MigrationLoader(connection).project_state(("optimizer", FIRST)).apps
+    migrate_step_by_step(FIRST)
+    apps = MigrationLoader(connection, replace_migrations=False).project_state(("optimizer", FIRST)).apps
     counts = dict.fromkeys(SMALL, 1) | dict.fromkeys(BIG, rows) | {"Run": RUNS}
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")  # rows that fit by construction: no check of each

@@ -71,6 +71,11 @@ LEFT = (
         "the installer's other choices",
     ),
     Left("site/test_settings.py", r"test_workers_are", "that torch stays out of pages and workers"),
+    Left(
+        "site/test_squashed_migrations.py",
+        "",
+        "the tables that every other test finds; CI alone: that they are those of an upgraded site",
+    ),
     Left("site/test_fresh.py", r"test_a_package_starts", "a start without a database of time zones"),
     Left("runners/test_mcp.py", r"test_official", "the server's answers; the site's server by the same client"),
     Left("optimizer/test_killed_worker.py", "", "faults of the short chaos, which kill such workers too"),
@@ -143,8 +148,10 @@ LEFT = (
     Left("optimizer/test_problem_import.py", r"test_(every_problem|why|a_reference)", "imports by the page"),
     Left(
         "optimizer/test_knowledge_pages.py",
-        r"test_a_(triton|cpp)_snippet_(computes|that_fails)",
-        "what pages say",
+        r"test_a_(triton|cpp)_snippet_(computes|that_fails)|"
+        r"test_a_(cuda|hip|triton)_snippet_builds.*\[(sm_80|sm_100|gpu|gfx950|gfx90a|sm_90/(tri|clu|fp8|warp|dep|mbar)|"
+        r"gfx942/(tri|xcd|wave|lds|inf))",
+        "what pages say; a few snippets of each language",
     ),
     Left("optimizer/test_compiled_ahead.py", r"test_hip", "the same with a made-up compiler"),
     Left(
@@ -183,7 +190,22 @@ LEFT = (
         "both formats beside themselves",
     ),
     Left("runners/test_triton_device_functions.py", "", "kernels that call them, in other tests"),
-    Left("runners/test_static_builds.py", r"test_hostile_or_broken", "such texts as models and extensions"),
+    Left(
+        "runners/test_static_builds.py",
+        r"test_(hostile_or_broken|a_grid|every_cuda.*(bf16|attention|fp8|grouped|matmul|w4a16|layernorm)|"
+        r"every_triton.*matmul|every_hip.*(mfma|rows))",
+        "a seed of each language; broken texts as models and extensions; the seeds' texts",
+    ),
+    Left(
+        "runners/test_static_extensions.py",
+        r"test_what_the_compiler_refuses",
+        "what is made of such a report; an extension that is compiled",
+    ),
+    Left(
+        "runners/test_static_model_builds.py",
+        r"test_(a_candidate_may|a_tuner_passes|configurations_that)",
+        "kernels that are compiled with a problem's shapes, a kernel that needs too much",
+    ),
     Left("runners/test_gate.py", r"test_gate_measures", "when it looks again and what it says"),
     Left("runners/test_targets.py", r"test_the_probe", "what is made of its figures"),
     Left("runners/test_started_ahead.py", r"test_a_process_forked_for", "what such a process is asked to import"),

@@ -7,6 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    atomic = False  # no lock on runs, evaluations and jobs is held from one operation to the next
 
     dependencies = [
         ('optimizer', '0023_external_runs'),

@@ -1,0 +1,80 @@
+"""Test that a database whose tables were made at once has the tables of one that was migrated step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+
+from benchmarks.migrations import migrate_step_by_step
+
+# Without a transaction around it: other databases are made and dropped.
+pytestmark = pytest.mark.django_db(transaction=True)
+LAST_REPLACED = "0037_continued_campaigns"
+CATALOGUE = {
+    "columns": """
+        SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default, is_identity
+        FROM information_schema.columns WHERE table_schema = 'public'
+    """,
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, convalidated, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    """,
+    "indexes": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "functions": "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
+}
+
+
+def catalogue() -> dict[str, set[tuple[object, ...]]]:
+    """Return what the database consists of, but for the order of columns and for tables of libraries."""
+    found = {}
+    with connection.cursor() as cursor:
+        for kind, query in CATALOGUE.items():
+            cursor.execute(query)
+            found[kind] = {row for row in cursor.fetchall() if "optimizer_" in str(row)}
+    return found
+
+
+@contextmanager
+def another_database() -> Iterator[None]:
+    """Connect to an empty database of the same server. Data migrations know no other connection than the site's."""
+    own = connection.settings_dict["NAME"]
+    with connection.cursor() as cursor:
+        cursor.execute(f'CREATE DATABASE "{own}_steps"')
+    try:
+        connection.close()
+        connection.settings_dict["NAME"] = f"{own}_steps"
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = own
+        with connection.cursor() as cursor:
+            cursor.execute(f'DROP DATABASE "{own}_steps"')
+
+
+def test_tables_made_at_once_are_those_made_step_by_step() -> None:
+    at_once = catalogue()
+    with another_database():
+        migrate_step_by_step(LAST_REPLACED)
+        call_command("migrate", verbosity=0)  # the tables of libraries
+        steps = catalogue()
+    assert all(steps.values())
+    assert {kind: rows ^ at_once[kind] for kind, rows in steps.items()} == {kind: set() for kind in CATALOGUE}
+
+
+@pytest.mark.parametrize("reached", ["0009_artefact_hash", "0024_campaigns"])
+def test_a_database_that_has_had_some_of_the_steps_is_given_the_others(reached: str) -> None:
+    whole = catalogue()
+    with another_database():
+        migrate_step_by_step(reached)
+        call_command("migrate", verbosity=0)
+        assert catalogue() == whole
+        loader = MigrationLoader(connection)
+        assert {name for app, name in loader.applied_migrations if app == "optimizer"} == {
+            name for app, name in loader.disk_migrations if app == "optimizer"
+        }
