@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,15 @@ from runners.sandbox import Sandboxed, SandboxError, spawn
 from runners.sandbox.fork_server import early_variables
 
 pytestmark = pytest.mark.processes
+
+
+def open_files() -> list[str]:
+    """Name what the descriptors of this process stand for, but for the one that lists them."""
+    names = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            names.append(str(entry.readlink()))
+    return sorted(name for name in names if not name.startswith("/proc/"))
 
 
 def asked(zygote: Zygote) -> str:
@@ -45,12 +56,32 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield command
 
 
-def test_why_the_process_could_not_be_started_is_part_of_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no process be started."""
+
     def refuse(*_: Any, **__: Any) -> Sandboxed:
         raise SandboxError("no user id is free")
 
     monkeypatch.setattr(module, "spawn", refuse)
+
+
+@pytest.mark.usefixtures("refused")
+def test_why_the_process_could_not_be_started_is_part_of_the_failure() -> None:
     assert asked(Zygote(oracle_policy(CPU))).endswith("its process did not start: no user id is free")
+
+
+@pytest.mark.usefixtures("refused")
+def test_an_oracle_that_cannot_be_forked_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork(*_: Any) -> None:
+        raise InfraFailure("the oracle could not be started")
+
+    zygote = Zygote(oracle_policy(CPU))
+    monkeypatch.setattr(zygote, "fork", fork)
+    before = open_files()
+    with pytest.raises(InfraFailure):
+        OracleClient(zygote)
+    assert open_files() == before
 
 
 def test_how_the_process_ended_is_part_of_the_failure_with_its_last_line(started: list[str]) -> None:

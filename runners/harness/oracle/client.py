@@ -59,7 +59,11 @@ class OracleClient:
         self.reference_buffers = SharedMemory("reference-buffers", reference_bytes)
         self._peer = Peer()
         self._lock = threading.RLock()
-        zygote.fork(self._peer.far_socket.fileno(), self.reference_buffers.descriptor)
+        try:
+            zygote.fork(self._peer.far_socket.fileno(), self.reference_buffers.descriptor)
+        except BaseException:
+            self.close()  # whoever asked has no client to close
+            raise
         self._peer.started()
         self._bump = Bump(reference_bytes)
         self._count = 0
