@@ -14,8 +14,10 @@ from runners.candidate import module, setups
 from runners.candidate.entry import Setup
 from runners.candidate.module import ModuleCallee
 from runners.harness.timing import first_calls
-from runners.harness.verdict.checks import Checks
+from runners.harness.verdict import checks as checks_module
+from runners.harness.verdict.checks import CaseOutcome, Checks
 from runners.job import Limits
+from runners.problems.base import Case, Purpose
 
 ROOM = 100
 
@@ -89,6 +91,41 @@ def test_what_the_smallest_case_showed_is_not_checked_again(monkeypatch: pytest.
     checks.smallest(nobody)
     checks.all(nobody, lambda text: None)
     assert seen == [("small", [1]), ("small", [2, 3]), ("large", [4, 5])]
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "held_bytes", "given_back"), [(True, 1 << 30, 3), (True, 1 << 20, 1), (False, 1 << 30, 0)]
+)
+def test_large_calls_leave_the_device_to_the_oracle_that_judges_them(
+    on_gpu: bool, held_bytes: int, given_back: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story: list[str] = []
+
+    def told(word: str, answer: Any) -> Any:
+        story.append(word)
+        return answer
+
+    judgement = SimpleNamespace(error="", max_abs_error=0.0, max_rel_error=0.0)
+    oracle: Any = SimpleNamespace(on_gpu=on_gpu, keep=lambda *_: [], judge=lambda *_: told("judge", judgement))
+    process: Any = SimpleNamespace(
+        arena=SimpleNamespace(same=lambda _: True),
+        set_case=lambda *_: None,
+        run=lambda *_: None,
+        store=lambda *_: None,
+        release=lambda: told("release", held_bytes),
+    )
+    call = SimpleNamespace(message={}, outputs=[], content=SimpleNamespace(outputs=[]))
+    monkeypatch.setattr(checks_module, "stage", lambda arena, contents, rng: [call] * len(contents))
+    monkeypatch.setattr(checks_module, "check_untouched", lambda *_: None)
+    monkeypatch.setattr(checks_module, "case_layout", lambda *_: {})
+    nobody: Any = None
+    checks = Checks(nobody, oracle, "sm_90", 1, Limits(), random.Random(1))
+    content: Any = SimpleNamespace(buffer_sizes=[4], distribution="normal")
+    outcome = CaseOutcome(Case("case", {}, Purpose.TEST), hidden=False)
+    checks.contents = [(outcome, [content] * 3)]
+    checks.all(process, lambda text: None)
+    assert (story.count("judge"), story.count("release")) == (3, given_back)
+    assert not on_gpu or story[:2] == ["release", "judge"]
 
 
 @pytest.fixture

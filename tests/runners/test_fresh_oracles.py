@@ -12,8 +12,10 @@ import pytest
 from runners.errors import InfraFailure
 from runners.harness.devices.capacity import Standing, limits_for, standing
 from runners.harness.devices.device import Device
+from runners.harness.oracle import confinement
 from runners.harness.oracle import pool as pool_module
 from runners.harness.oracle.pool import TrustedPool
+from runners.harness.oracle.protocol import SCARCE_VARIABLE
 from runners.harness.processes.preloading import META_DEVICE
 from runners.problems import load
 
@@ -193,6 +195,16 @@ def test_one_oracle_is_all_that_stands_ready_on_a_device_that_others_use_too(
 ) -> None:
     monkeypatch.setenv("KERNELSCI_STANDING_SHARE", "0")
     assert limits_for(80 * GIB) == Standing(oracles=1, fresh=0, workers=0, sides=0)
+
+
+@pytest.mark.parametrize(("sides", "is_told"), [(0, True), (4, False)])
+def test_an_oracle_is_told_where_it_shall_take_little_memory(
+    sides: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confinement, "standing", lambda device: Standing(1, 0, 0, sides))
+    environment = confinement.oracle_policy(Device("cuda")).env
+    assert (SCARCE_VARIABLE in environment, "PYTORCH_CUDA_ALLOC_CONF" in environment) == (is_told, is_told)
+    assert SCARCE_VARIABLE not in confinement.oracle_policy(Device("cpu")).env
 
 
 def test_the_share_says_nothing_about_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:

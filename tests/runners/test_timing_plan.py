@@ -93,12 +93,30 @@ def test_a_candidate_whose_calls_take_gigabytes_does_not_wait_beside_others(call
     assert (arenas["candidate"] is arenas["baseline"]) is not stays
 
 
+@pytest.mark.parametrize(
+    ("share", "call_bytes", "frugal"), [("", 1 << 30, False), ("0", 1 << 30, True), ("0", 1 << 20, False)]
+)
+def test_where_nothing_stands_ready_sides_of_smaller_calls_give_their_memory_back_too(
+    share: str, call_bytes: int, frugal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELSCI_STANDING_SHARE", share)
+    bench = bench_on_gpu()
+    bench.device_bytes = 80 << 30
+    oracle: Any = bench.oracle
+    oracle.arena = lambda name, size: SimpleNamespace(name=name, users=1, shared=False, frugal=False)
+    side: Any = Side(call_bytes=call_bytes, arena=SimpleNamespace(size_bytes=1 << 20), close=lambda: None)
+    bench.keep(side)
+    arenas = [arena() for arena in bench._arenas(["candidate", "baseline"], 1 << 20).values()]
+    assert [arena.frugal for arena in arenas] == [frugal, frugal]
+    assert bench._checked is side  # such calls do not end the process
+
+
 def timer_on_gpu(call_us: float, waits: str, earlier: list[CaseSession]) -> CaseTimer:
     """Return a timer that has seen in its rehearsal that the host paces calls of that time."""
     unused: Any = None
     oracle: Any = SimpleNamespace(on_gpu=True)
     case = Case("case", {}, Purpose.BENCHMARK, distributions=("normal",))
-    side: Any = SimpleNamespace(name="candidate")
+    side: Any = SimpleNamespace(name="candidate", arena=SimpleNamespace(frugal=False))
     timer = CaseTimer(unused, oracle, [side], case, FULL.on_gpu(), 1.0, random.Random(1), earlier)
     timer._result.sides["candidate"].waits = waits
     timer._call_us["candidate"] = call_us
@@ -112,7 +130,7 @@ def test_a_call_that_takes_the_host_long_is_not_warmed_up_and_needs_one_unit_in_
     assert [timer._warming_us(timer._sides[0]) for timer in (first, later)] == [0.0, 0.0]
     assert first._loop_calls == 2
     assert not any(
-        timer._returns(timer._sides[0], way, n)
+        timer._untimed_calls(timer._sides[0], way, n)
         for timer in (first, later)
         for way, n in ((Way.SINGLE, 1), (Way.STEADY, 2))
     )
@@ -128,7 +146,7 @@ def test_a_short_call_and_one_that_can_be_held_are_warmed_up(call_us: float, wai
     timer = timer_on_gpu(call_us, waits, [earlier])
     assert (
         timer._warming_us(timer._sides[0]) == WARM_US
-        and timer._returns(timer._sides[0], Way.SINGLE, 1)
+        and timer._untimed_calls(timer._sides[0], Way.SINGLE, 1)
         and timer._least_units == 2
     )
 

@@ -34,6 +34,11 @@ class Standing:
     workers: int = 10
     sides: int = 1000
 
+    @property
+    def is_scarce(self) -> bool:
+        """Return whether nothing may stand ready, so that an evaluation takes as little memory as it can."""
+        return self.sides == 0
+
 
 def standing(device: Device) -> Standing:
     """Return the limits for a device: the usual ones if it is large, or if nothing tells how large it is."""

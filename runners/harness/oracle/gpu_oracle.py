@@ -19,16 +19,17 @@ from runners.candidate.device_bytes import DeviceBytes
 from runners.candidate.driver import Driver
 from runners.candidate.tensors import tensor_at
 from runners.harness.oracle.oracle import Expectation, Oracle, differs, digest, spec_of, storage_bytes
-from runners.harness.oracle.protocol import FLUSH_VARIABLE
+from runners.harness.oracle.protocol import FLUSH_VARIABLE, SCARCE_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.problems.compare import compare, loss_of
 from runners.problems.tolerance import Tolerance
 from runners.wire import from_plain, to_plain
 
-# How much of the inputs to keep; the newest is always kept.
-CACHED_BYTES = 1 << 30
+# How much of the inputs to keep, usually and where as little memory as possible shall be taken; the newest is always
+# kept.
+CACHED_BYTES, SCARCE_BYTES = 1 << 30, 128 << 20
 # What torch may keep for later of the memory that contents took; several oracles live side by side.
-RESERVED_BYTES = 1 << 30
+RESERVED_BYTES = 256 << 20
 # Copying outputs of this size would take the device's memory once more.
 KEPT_IN_PLACE_BYTES = 256 << 20
 # In a larger arena only the gaps between the pieces are wiped. In a smaller one a single fill is cheaper.
@@ -41,8 +42,11 @@ def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[
     """Return what a trusted child on a GPU answers with. Reference code that names no device computes on it."""
     os.close(memory_fd)
     torch.set_default_device("cuda")
-    answer = GpuOracle(opened(driver_kind), int(os.environ[FLUSH_VARIABLE])).answer
-    load_libraries()
+    is_scarce = SCARCE_VARIABLE in os.environ
+    cached_bytes = SCARCE_BYTES if is_scarce else CACHED_BYTES
+    answer = GpuOracle(opened(driver_kind), int(os.environ[FLUSH_VARIABLE]), cached_bytes).answer
+    if not is_scarce:  # the libraries' kernels take memory too
+        load_libraries()
     return answer
 
 
@@ -71,8 +75,8 @@ def opened(driver_kind: str) -> Driver:
 class GpuOracle(Oracle):
     """Answer all questions of an oracle, and those about arenas, kept outputs and memory that only a GPU has."""
 
-    def __init__(self, driver: Driver, flush_bytes: int) -> None:
-        self._driver = driver
+    def __init__(self, driver: Driver, flush_bytes: int, cached_bytes: int = CACHED_BYTES) -> None:
+        self._driver, self._cached_bytes = driver, cached_bytes
         self._arenas: dict[int, tuple[DeviceBytes, int, int]] = {}
         self._seeds: dict[int, tuple[Case, int, str]] = {}
         self._described: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
@@ -134,7 +138,7 @@ class GpuOracle(Oracle):
             return known[1]
         made = self._content(number)
         described = [_described(name, value) for name, value in made.values.items()]
-        if _size(made) > CACHED_BYTES and all("scalar" not in value for value in described):
+        if _size(made) > self._cached_bytes and all("scalar" not in value for value in described):
             self._described[case.name] = (case.sizes, described)
         return described
 
@@ -149,13 +153,13 @@ class GpuOracle(Oracle):
             self._made[number] = made
             self._made_bytes += _size(made)
             del made
-            while self._made_bytes > CACHED_BYTES and len(self._made) > 1:
+            while self._made_bytes > self._cached_bytes and len(self._made) > 1:
                 self._made_bytes -= _size(self._made.popitem(last=False)[1])
         return self._made[number]
 
     def _make_room(self) -> None:
         """Forget large inputs that were made before, so that two of them never exist at once."""
-        while self._made_bytes > CACHED_BYTES:
+        while self._made_bytes > self._cached_bytes:
             self._made_bytes -= _size(self._made.popitem(last=False)[1])
         self._trim()
 
@@ -171,7 +175,7 @@ class GpuOracle(Oracle):
         These are copies, or if they are large the inputs themselves, which are made again at the next need.
         """
         made = self._content(content)
-        if _size(made) > CACHED_BYTES:
+        if _size(made) > self._cached_bytes:
             self._made_bytes -= _size(self._made.pop(content))
             return made
         values = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made.values.items()}
@@ -247,9 +251,9 @@ class GpuOracle(Oracle):
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         answer = super()._judge(question)
-        if self._expected.size_bytes > CACHED_BYTES:
+        if self._expected.size_bytes > self._cached_bytes:
             self._expected = Expectation(-1, [])
-        if self._own.size_bytes > CACHED_BYTES:
+        if self._own.size_bytes > self._cached_bytes:
             self._own = Expectation(-1, [])
         self._trim()
         return answer

@@ -36,10 +36,15 @@ def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
 
 
 def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[str, float]:
-    """Return the median time of a replay by side in µs."""
+    """Return the median time of a replay by side in µs.
+
+    A captured graph has memory of its own, which no side's allocator shall keep the same amount of meanwhile.
+    """
     times = {}
     for side in sides:
         with suppress(CandidateFailure, InfraFailure):
+            for other in sides:
+                other.release()
             call = laid(bench, side, case)
             if taken := side.replies("replay", {"call": call}, bench.limits.call_s * 2):
                 times[side.name] = round(median(taken), 3)

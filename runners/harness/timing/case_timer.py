@@ -95,6 +95,7 @@ class CaseTimer:
                     break
             for side in self._sides:
                 self._result.sides[side.name].overwrites = side.overwrites
+            self._release_others(None)
             self._outputs.check()
         except CandidateFailure as failure:
             failure.case = failure.case or self._case.name
@@ -278,7 +279,7 @@ class CaseTimer:
             order = [side for side in drawn if way is not Way.HELD or self._may_hold(side)]
             if way is Way.STEADY and self._loop_calls:
                 calls = self._loop_calls
-            returns = {side.name: self._returns(side, way, calls) for side in order}
+            returns = {side.name: self._untimed_calls(side, way, calls) for side in order}
             contents = self._make(2 * calls + 2 * sum(returns.values()))
             untimed = contents[2 * calls :]
             self._outputs.draw(unit, contents[0])
@@ -289,36 +290,40 @@ class CaseTimer:
                 # One draw for all sides of a half, so that their buffers lie at the same offsets.
                 place = self._rng.getrandbits(64)
                 for side in sides:
-                    if returns[side.name]:
-                        self._untimed(side, [untimed.pop()], Way.SINGLE)
+                    if count := returns[side.name]:
+                        self._untimed(side, [untimed.pop() for _ in range(count)], Way.SINGLE)
                     blocks[side.name].append(self._block(side, half, self._way_of(side, way), place))
             basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
             for name, medians in blocks.items():
                 self._result.sides[name].of(basis).blocks.append(medians)
 
-    def _returns(self, side: CandidateProcess, way: Way, calls: int) -> bool:
-        """Return whether a side's block needs an untimed call of its own content first, since the device served
+    def _untimed_calls(self, side: CandidateProcess, way: Way, calls: int) -> int:
+        """Return how many untimed calls of contents of their own a side's block needs first, since the device served
         another side.
 
         The first call after such a change was up to an eighth slower on an H100 if it touches gigabytes, probably
         because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
-        loop leaves out its first call anyway.
+        loop leaves out its first call anyway. A side that gave its memory back makes as many calls as the block has, so
+        that no timed call asks the device for memory.
         """
+        if not self._oracle.on_gpu:
+            return 0
         few = 0 if self._is_long(side) else FEW_CALLS
+        if side.arena.frugal and calls > 1 and few:
+            return calls
         if way is Way.STEADY:
             few = 0 if self._warm_us else 1
-        return self._oracle.on_gpu and calls <= few
+        return int(calls <= few)
 
-    def _release_others(self, side: CandidateProcess) -> None:
-        """Have the other sides give back what their allocators keep, if calls take gigabytes (see `Arena.frugal`).
+    def _release_others(self, side: CandidateProcess | None) -> None:
+        """Have all sides but one give back what their allocators keep, if calls take much memory (see `Arena.frugal`).
 
-        Results and intermediate tensors of two sides would take the device's memory twice. The untimed call before a
-        timed one allocates its own again.
+        Results and intermediate tensors of two sides would take the device's memory twice. The untimed calls before
+        timed ones allocate their own again.
         """
-        if side.arena.frugal:
-            for other in self._sides:
-                if other is not side:
-                    other.release()
+        for other in self._sides:
+            if other is not side and other.arena.frugal:
+                other.release()
 
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made.

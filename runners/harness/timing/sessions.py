@@ -41,6 +41,8 @@ from runners.problems.base import Case, Problem
 AT_ONCE_BYTES = 1 << 30
 # The same for what a call takes beyond the arena.
 AT_ONCE_CALL_BYTES = 2 << 30
+# Where no process may stand ready, sides whose calls take more than this give it back before another side computes.
+FRUGAL_CALL_BYTES = 256 << 20
 # Arenas and calls of all sides that live at once, three in each of three sessions, may take this share of a device's
 # memory.
 MOST_SIDES, AT_ONCE_SHARE = 9, 1 / 3
@@ -315,7 +317,7 @@ class Bench:
             self.dismiss(sides)
         elif is_last:
             self._dismissed += sides
-        elif 4 * size < self.device_bytes:
+        elif 4 * size < self.device_bytes and not self._is_scarce:
             self._ending = threading.Thread(target=_close_together, args=(sides,))
             self._ending.start()
         else:
@@ -368,7 +370,7 @@ class Bench:
 
         Sides take turns, and a shared arena is overwritten before each of them, so that none finds another's outputs.
         """
-        frugal = self._takes_much(size)
+        frugal = self._takes_much(size) or (self._is_scarce and size + self._call_bytes > FRUGAL_CALL_BYTES)
         if not (self.oracle.on_gpu and (size >= SHARED_BYTES or frugal)):
             return {name: partial(self.oracle.arena, name, size) for name in names}
         shared = self.oracle.arena("shared", size)
@@ -383,6 +385,10 @@ class Bench:
             return True
         together = MOST_SIDES * (arena_bytes + self._call_bytes)
         return bool(self.device_bytes) and together > AT_ONCE_SHARE * self.device_bytes
+
+    @property
+    def _is_scarce(self) -> bool:
+        return self.oracle.on_gpu and limits_for(self.device_bytes).is_scarce
 
     def _taken(self) -> Callable[[], CandidateProcess] | None:
         """Return the candidate that was checked, once, or None."""

@@ -16,6 +16,8 @@ from runners.problems.base import Case, Problem, Purpose
 
 # Calls with larger buffers are repeated in a request of their own.
 LARGE_CALL_BYTES = 1 << 30
+# A process whose calls leave more of a device's memory than this gives it back before the oracle judges them.
+LEFT_BYTES = 256 << 20
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Checks:
     purposes: tuple[Purpose, ...] = (Purpose.TEST, Purpose.HIDDEN)
     outcomes: list[CaseOutcome] = field(default_factory=list)
     contents: list[tuple[CaseOutcome, list[Content]]] = field(default_factory=list)
+    _left_bytes: int = 0
 
     def prepare(self) -> int:
         """Make all inputs, and return the arena size that one call, or one repeated call, needs at a time."""
@@ -103,6 +106,8 @@ class Checks:
         # The outputs were snapshot before, while the process stood still, so it can't change them after it has seen the
         # check.
         check_untouched(process.arena, calls)
+        if repeat or self._left_bytes > LEFT_BYTES:
+            self._release(process)
         judgement = self.oracle.judge(content, kept)
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, judgement.error)
@@ -130,8 +135,9 @@ class Checks:
         return False
 
     def _release(self, process: CandidateProcess) -> None:
+        """Have a process on a GPU give back what its allocator keeps, and note how much it has held so far."""
         if self.oracle.on_gpu:
-            process.release()
+            self._left_bytes = process.release()
 
     def _same(self, process: CandidateProcess, calls: list[StagedCall]) -> bool:
         first, second = calls
