@@ -70,7 +70,7 @@ def upgrade() -> float:
 
 
 def steps() -> list[str]:
-    """Return the names of our migrations without the squashed ones, which only empty databases have."""
+    """Return the names of our migrations without the squashed ones, which repeat others at once."""
     from django.db.migrations.loader import MigrationLoader
 
     found = MigrationLoader(None).disk_migrations.items()

@@ -1,4 +1,4 @@
-"""Make the tables of migration 0017 in an empty database at once; one that has had some of the first 17 has the others.
+"""Make the tables of migration 0017 at once, in a new database. One that has had some of the steps gets the rest of them.
 
 Django renders all models again for every change of a table, which took most of a new site's first start. A database
 made here has the same tables, constraints and indexes as one that was migrated step by step, see

@@ -13,8 +13,7 @@ class AtOnce(Operation):
     """Change the models by all operations, then the tables by one operation after the other.
 
     Each finds the models as they are before the first and after the last, so that a table is made with all of its
-    columns, whatever refers to what. Only for tables that are empty, and only for operations that change different
-    things.
+    columns, whatever refers to what. Only for operations that change different things.
     """
 
     reversible = False

@@ -1,4 +1,4 @@
-"""Test who makes first calls at the same time, and what is not done twice before timing."""
+"""Test who makes first calls at the same time, and what is done once, or for memory's sake, around timing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import torch
 from runners.candidate import module, setups
 from runners.candidate.entry import Setup
 from runners.candidate.module import ModuleCallee
+from runners.errors import CandidateFailure
+from runners.harness.profiling import launches
 from runners.harness.timing import first_calls
 from runners.harness.verdict import checks as checks_module
 from runners.harness.verdict.checks import CaseOutcome, Checks
-from runners.job import Limits
+from runners.job import Limits, Status
 from runners.problems.base import Case, Purpose
 
 ROOM = 100
@@ -126,6 +128,28 @@ def test_large_calls_leave_the_device_to_the_oracle_that_judges_them(
     checks.all(process, lambda text: None)
     assert (story.count("judge"), story.count("release")) == (3, given_back)
     assert not on_gpu or story[:2] == ["release", "judge"]
+
+
+def test_a_side_that_answers_no_more_takes_no_other_sides_replay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def side(name: str, *, hangs: bool) -> Any:
+        def release() -> int:
+            asked.append(name)
+            if hangs:
+                raise CandidateFailure(Status.TIMEOUT, "no answer")
+            return 0
+
+        return SimpleNamespace(name=name, release=release, replies=lambda op, details, timeout_s: [2.0, 4.0])
+
+    monkeypatch.setattr(launches, "laid", lambda *_: {})
+    oracle = SimpleNamespace(reset=lambda: None)
+    cases = [SimpleNamespace(name=name) for name in ("small", "large")]
+    bench: Any = SimpleNamespace(cases=cases, oracle=oracle, limits=Limits())
+    sides = [side("candidate", hangs=True), side("baseline", hangs=False), side("parent", hangs=False)]
+    found = launches.launches(bench, sides)["graph_us"]
+    assert found == {name: {"baseline": 3.0, "parent": 3.0} for name in ("small", "large")}
+    assert asked.count("candidate") == 1 and len(sides) == 3
 
 
 @pytest.fixture

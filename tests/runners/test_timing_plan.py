@@ -14,7 +14,7 @@ from runners.harness.timing.case_timer import WARM_US, CaseTimer, Way
 from runners.harness.timing.measurements import CaseSession, SideTimes
 from runners.harness.timing.noise import PLAN
 from runners.harness.timing.plan import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
-from runners.harness.timing.sessions import AT_ONCE_BYTES, Bench
+from runners.harness.timing.sessions import AT_ONCE_BYTES, SHARED_BYTES, Bench
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK)
@@ -108,7 +108,30 @@ def test_where_nothing_stands_ready_sides_of_smaller_calls_give_their_memory_bac
     bench.keep(side)
     arenas = [arena() for arena in bench._arenas(["candidate", "baseline"], 1 << 20).values()]
     assert [arena.frugal for arena in arenas] == [frugal, frugal]
-    assert bench._checked is side  # such calls do not end the process
+    # A process that was checked has an arena of its own, in which it would be timed in another way than the baseline.
+    assert (bench._checked is side) is not frugal
+
+
+def test_a_process_that_was_checked_does_not_count_as_a_user_of_an_arena_that_the_others_share() -> None:
+    bench, made = bench_on_gpu(), list[Any]()
+    bench.device_bytes = 80 << 30
+
+    def arena(name: str, size_bytes: int) -> Any:
+        made.append(SimpleNamespace(name=name, users=1, shared=False, frugal=False))
+        return made[-1]
+
+    oracle: Any = bench.oracle
+    oracle.arena = arena
+    checked: Any = ("candidate", "its own arena")
+    any_bench: Any = bench
+    any_bench._start = lambda name, artefact, given, **_: lambda: (name, given)
+    any_bench._checked = checked
+    first, second = any_bench._started(2, {"candidate": None, "baseline": None}, SHARED_BYTES)
+    assert first == [checked, ("baseline", made[0])] and (made[0].users, made[0].shared) == (1, False)
+    assert second == [("candidate", made[1]), ("baseline", made[1])] and (made[1].users, made[1].shared) == (
+        2,
+        True,
+    )
 
 
 def timer_on_gpu(call_us: float, waits: str, earlier: list[CaseSession]) -> CaseTimer:

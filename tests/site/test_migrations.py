@@ -54,7 +54,7 @@ def _field_fault(operation: migrations.AddField) -> str:
 
 
 def new_migrations() -> Iterator[migrations.Migration]:
-    """Yield our migrations that came after there were installations, without those that only empty databases have."""
+    """Yield our migrations that came after there were installations, without those that repeat others at once."""
     loader = MigrationLoader(None, ignore_no_migrations=True)
     for (app, name), migration in sorted(loader.disk_migrations.items()):
         if app == "optimizer" and int(name[:4]) > LAST_FREE and not migration.replaces:

@@ -6,15 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from allauth.usersessions.models import UserSession
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
-from benchmarks.migrations import migrate_step_by_step
+from benchmarks.migrations import insert, migrate_step_by_step
+from optimizer.models import Job, Run
+from optimizer.runs import dispatch
+from runners.signing import jobs
 
 # Without a transaction around it: other databases are made and dropped.
 pytestmark = pytest.mark.django_db(transaction=True)
 LAST_REPLACED = "0037_continued_campaigns"
+TABLES = (
+    "Team", "User", "Problem", "ProblemVersion", "Target", "Provider", "Run", "Hypothesis", "Kernel", "Evaluation",
+    "Job", "SignIn",
+)  # fmt: skip
+ROWS = 3
 CATALOGUE = {
     "columns": """
         SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default, is_identity
@@ -78,3 +87,29 @@ def test_a_database_that_has_had_some_of_the_steps_is_given_the_others(reached: 
         assert {name for app, name in loader.applied_migrations if app == "optimizer"} == {
             name for app, name in loader.disk_migrations if app == "optimizer"
         }
+
+
+@pytest.mark.parametrize("reached", ["0017_opponents_indexed", "0018_sign_ins_to_allauth"])
+def test_what_the_steps_did_to_rows_is_done_at_once_too(reached: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "spec_from", lambda stored: stored)
+    monkeypatch.setattr(jobs, "signature_of", lambda spec, keyring: "signed")
+    with another_database():
+        migrate_step_by_step("0017_opponents_indexed")
+        make_rows("0017_opponents_indexed")
+        migrate_step_by_step(reached)
+        call_command("migrate", verbosity=0)
+        assert UserSession.objects.count() == ROWS
+        assert [run.settings for run in Run.objects.all()] == [{"tools": "none"}] * ROWS
+        assert [job.signature for job in Job.objects.all()] == ["signed"] * ROWS
+
+
+def make_rows(reached: str) -> None:
+    """Fill the tables of a migration: runs of a strategy with writers, jobs that wait and people who are signed in."""
+    apps = MigrationLoader(connection, replace_migrations=False).project_state(("optimizer", reached)).apps
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")  # nothing checks that references lead somewhere
+        for name in TABLES:
+            cursor.execute(insert(apps.get_model("optimizer", name), dict.fromkeys(TABLES, ROWS)))
+        cursor.execute("SET session_replication_role = origin")
+        cursor.execute("UPDATE optimizer_run SET strategy = 'stark'")
+        cursor.execute("UPDATE optimizer_job SET state = 'queued'")

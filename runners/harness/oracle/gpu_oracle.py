@@ -148,7 +148,9 @@ class GpuOracle(Oracle):
             case, seed, distribution = self._seeds[number]
             self._make_room()
             made = self._problem.make_inputs(case, seed, distribution)
-            made = replace(made, values={name: _laid_out(value) for name, value in made.values.items()})
+            made = replace(
+                made, values={name: _laid_out(value, self._cached_bytes) for name, value in made.values.items()}
+            )
             self._check_layout(case, made, [_described(name, value) for name, value in made.values.items()])
             self._made[number] = made
             self._made_bytes += _size(made)
@@ -281,18 +283,17 @@ def _described(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, **to_plain(spec), "offset": 0, "size_bytes": storage_bytes(spec)}
 
 
-def _laid_out(value: Any) -> Any:
-    """Return a value on the device, with the layout that `spec_of` will describe; gaps of the strides are zero."""
+def _laid_out(value: Any, most_bytes: int) -> Any:
+    """Return a value on the device, with the layout that `spec_of` will describe; gaps of the strides are zero.
+
+    A larger tensor than `most_bytes` that has this layout is returned as it is: a copy would take as much memory again.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     spec = spec_of(value)
-    if (
-        value.is_cuda
-        and value.nbytes > CACHED_BYTES
-        and value.is_contiguous()
-        and tuple(spec.strides) == value.stride()
-    ):
-        return value  # as it is: a copy of gigabytes would take as much memory again
+    is_laid_out = value.is_cuda and value.is_contiguous() and tuple(spec.strides) == value.stride()
+    if is_laid_out and value.nbytes > most_bytes:
+        return value
     whole = torch.zeros(storage_bytes(spec), dtype=torch.uint8, device="cuda")
     placed = whole.view(value.dtype).as_strided(spec.shape, spec.strides) if whole.numel() else value.to("cuda")
     return placed.copy_(value)

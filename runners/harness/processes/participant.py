@@ -218,8 +218,11 @@ class CandidateProcess:
     def release(self) -> int:
         """Have the process give back the device memory that it keeps for later calls.
 
-        Return the most bytes that it held so far, as it claims; 0 if it says nothing. Raises CandidateFailure.
+        Return the most bytes that it held so far, as it claims; 0 if it says nothing. What a native kernel keeps is not
+        known, and its process is left alone. Raises CandidateFailure.
         """
+        if self._native:
+            return 0
         with self._awake():
             held = self._ask({"op": "release"}, START_S).get("held_bytes")
         return held if type(held) is int and held > 0 else 0

@@ -113,8 +113,12 @@ class WarmPool(Generic[Started]):
 
     def _end(self, entries: Sequence[Entry[Started]]) -> None:
         """End processes together, since each takes a tenth of a second to give the device back."""
-        with ThreadPoolExecutor(len(entries)) as threads:
-            list(threads.map(self._end_one, entries))
+        try:
+            with ThreadPoolExecutor(len(entries)) as threads:
+                list(threads.map(self._end_one, entries))
+        except RuntimeError:  # the interpreter exits, and starts no threads any more
+            for entry in entries:
+                self._end_one(entry)
 
     def _end_one(self, entry: Entry[Started]) -> None:
         with suppress(*FAILURES):

@@ -28,7 +28,8 @@ def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
     `floor_us` is the least time between two events around one tiny launch. A side that can't be captured is left out.
     """
     floor = [side.replies("floor", {}, bench.limits.call_s) for side in sides if side.name == BASELINE]
-    cases = {case.name: _replayed(bench, sides, case) for case in bench.cases}
+    answering = list(sides)
+    cases = {case.name: _replayed(bench, answering, case) for case in bench.cases}
     found: dict[str, Any] = {"graph_us": {name: times for name, times in cases.items() if times}}
     if floor and floor[0]:
         found["floor_us"] = round(median(floor[0]), 2)
@@ -36,20 +37,30 @@ def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
 
 
 def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[str, float]:
-    """Return the median time of a replay by side in µs.
-
-    A captured graph has memory of its own, which no side's allocator shall keep the same amount of meanwhile.
-    """
+    """Return the median time of a replay by side in µs, and leave out of `sides` those that answer no more."""
     times = {}
-    for side in sides:
+    for side in list(sides):
+        _release(sides)
+        if side not in sides:
+            continue
         with suppress(CandidateFailure, InfraFailure):
-            for other in sides:
-                other.release()
             call = laid(bench, side, case)
             if taken := side.replies("replay", {"call": call}, bench.limits.call_s * 2):
                 times[side.name] = round(median(taken), 3)
     bench.oracle.reset()
     return times
+
+
+def _release(sides: list[CandidateProcess]) -> None:
+    """Have all sides give back what they keep, since a captured graph has memory of its own beside it.
+
+    Leave out those that answer no more.
+    """
+    for side in list(sides):
+        try:
+            side.release()
+        except (CandidateFailure, InfraFailure):
+            sides.remove(side)
 
 
 def laid(bench: Bench, side: CandidateProcess, case: Case) -> dict[str, Any]:

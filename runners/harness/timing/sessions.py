@@ -247,7 +247,7 @@ class Bench:
         six such processes would fill an H100.
         """
         self._call_bytes = checked.release() if self.oracle.on_gpu else 0
-        if self._takes_much(checked.arena.size_bytes):
+        if self._is_frugal(checked.arena.size_bytes):
             self.dismiss([checked])
         else:
             self._checked = checked
@@ -358,10 +358,11 @@ class Bench:
         """Start the sides of all sessions at the same time, since each takes seconds to import torch."""
         starts: list[Callable[[], CandidateProcess]] = []
         for _ in range(sessions):
-            arenas = self._arenas(list(sides), size)
+            checked = self._taken() if CANDIDATE in sides else None
+            arenas = self._arenas([name for name in sides if name != CANDIDATE or checked is None], size)
             for name, artefact in sides.items():
-                checked = self._taken() if name == CANDIDATE else None
-                starts.append(checked or self._start(name, artefact, arenas[name]()))
+                taken = checked if name == CANDIDATE else None
+                starts.append(taken or self._start(name, artefact, arenas[name]()))
         started = started_together(starts)
         return [started[n : n + len(sides)] for n in range(0, len(started), len(sides))]
 
@@ -370,7 +371,9 @@ class Bench:
 
         Sides take turns, and a shared arena is overwritten before each of them, so that none finds another's outputs.
         """
-        frugal = self._takes_much(size) or (self._is_scarce and size + self._call_bytes > FRUGAL_CALL_BYTES)
+        frugal = self._is_frugal(size)
+        if not names:
+            return {}
         if not (self.oracle.on_gpu and (size >= SHARED_BYTES or frugal)):
             return {name: partial(self.oracle.arena, name, size) for name in names}
         shared = self.oracle.arena("shared", size)
@@ -389,6 +392,11 @@ class Bench:
     @property
     def _is_scarce(self) -> bool:
         return self.oracle.on_gpu and limits_for(self.device_bytes).is_scarce
+
+    def _is_frugal(self, arena_bytes: int) -> bool:
+        """Return whether sides with arenas of this size give back what they keep before another computes."""
+        is_little = arena_bytes + self._call_bytes <= FRUGAL_CALL_BYTES
+        return self._takes_much(arena_bytes) or (self._is_scarce and not is_little)
 
     def _taken(self) -> Callable[[], CandidateProcess] | None:
         """Return the candidate that was checked, once, or None."""

@@ -16,8 +16,8 @@ from runners.problems.base import Case, Problem, Purpose
 
 # Calls with larger buffers are repeated in a request of their own.
 LARGE_CALL_BYTES = 1 << 30
-# A process whose calls leave more of a device's memory than this gives it back before the oracle judges them.
-LEFT_BYTES = 256 << 20
+# A process that has held more of a device's memory than this gives back what it keeps before the oracle judges.
+HELD_BYTES = 256 << 20
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Checks:
     purposes: tuple[Purpose, ...] = (Purpose.TEST, Purpose.HIDDEN)
     outcomes: list[CaseOutcome] = field(default_factory=list)
     contents: list[tuple[CaseOutcome, list[Content]]] = field(default_factory=list)
-    _left_bytes: int = 0
+    _held_bytes: int = 0
 
     def prepare(self) -> int:
         """Make all inputs, and return the arena size that one call, or one repeated call, needs at a time."""
@@ -106,7 +106,7 @@ class Checks:
         # The outputs were snapshot before, while the process stood still, so it can't change them after it has seen the
         # check.
         check_untouched(process.arena, calls)
-        if repeat or self._left_bytes > LEFT_BYTES:
+        if repeat or self._held_bytes > HELD_BYTES:
             self._release(process)
         judgement = self.oracle.judge(content, kept)
         if judgement.error:
@@ -137,7 +137,7 @@ class Checks:
     def _release(self, process: CandidateProcess) -> None:
         """Have a process on a GPU give back what its allocator keeps, and note how much it has held so far."""
         if self.oracle.on_gpu:
-            self._left_bytes = process.release()
+            self._held_bytes = process.release()
 
     def _same(self, process: CandidateProcess, calls: list[StagedCall]) -> bool:
         first, second = calls
