@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import installation
 
 if TYPE_CHECKING:
+    from django.apps.registry import Apps
     from django.db.models import Field, Model
 
 FIRST = "0004_dispatch_settings"
@@ -167,13 +168,21 @@ def fill(rows: int) -> None:
     migrate_step_by_step(FIRST)
     apps = MigrationLoader(connection, replace_migrations=False).project_state(("optimizer", FIRST)).apps
     counts = dict.fromkeys(SMALL, 1) | dict.fromkeys(BIG, rows) | {"Run": RUNS}
+    insert_rows(apps, counts)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    print(f"{len(BIG)} tables of {rows:,} rows (runs: {RUNS:,}) in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def insert_rows(apps: Apps, counts: dict[str, int]) -> None:
+    """Insert that many rows into the tables of these models, which are made by the database."""
+    from django.db import connection
+
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")  # rows that fit by construction: no check of each
         for name in counts:
             cursor.execute(insert(apps.get_model("optimizer", name), counts))
         cursor.execute("SET session_replication_role = origin")
-        cursor.execute("ANALYZE")
-    print(f"{len(BIG)} tables of {rows:,} rows (runs: {RUNS:,}) in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def insert(model: type[Model], counts: dict[str, int]) -> str:

@@ -22,24 +22,15 @@ from optimizer.migrations._at_once import AtOnce
 
 AUDIT_ONLY_GROWS = import_module("optimizer.migrations.0011_audit_append_only")
 AUDIT_IS_NOT_EMPTIED = import_module("optimizer.migrations.0014_audit_not_emptied")
+EVALUATIONS = import_module("optimizer.migrations.0015_device_and_call_time")
+EVALUATIONS_INDEXED = import_module("optimizer.migrations.0017_opponents_indexed")
 
 
-def reference(name: str, table: str, related_name: str, model: str) -> migrations.SeparateDatabaseAndState:
-    """Add a nullable foreign key to evaluations, with the names of constraint and index that 0015 and 0017 gave them."""
-    key = models.ForeignKey(
-        blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name=related_name, to=model
-    )
-    column = migrations.RunSQL(
-        f"ALTER TABLE optimizer_evaluation ADD COLUMN {name}_id bigint NULL CONSTRAINT optimizer_evaluation_{name}_fk "
-        f"REFERENCES {table} (id) DEFERRABLE INITIALLY DEFERRED",
-        f"ALTER TABLE optimizer_evaluation DROP COLUMN {name}_id",
-    )
-    index = migrations.RunSQL(
+def index(name: str) -> migrations.RunSQL:
+    """Build the index that 0017 builds beside the work, which no transaction can."""
+    return migrations.RunSQL(
         f"CREATE INDEX optimizer_evaluation_{name}_ix ON optimizer_evaluation ({name}_id)",
         f"DROP INDEX optimizer_evaluation_{name}_ix",
-    )
-    return migrations.SeparateDatabaseAndState(
-        database_operations=[column, index], state_operations=[migrations.AddField("evaluation", name, key)]
     )
 
 
@@ -826,8 +817,10 @@ class Migration(migrations.Migration):
                 },
             ),
         ]),
-        reference("copied_from", "optimizer_evaluation", "copies", "optimizer.evaluation"),
-        reference("opponent", "optimizer_kernel", "+", "optimizer.kernel"),
+        EVALUATIONS.reference("copied_from", "optimizer_evaluation", "copies", "optimizer.evaluation"),
+        EVALUATIONS.reference("opponent", "optimizer_kernel", "+", "optimizer.kernel"),
+        *(EVALUATIONS_INDEXED.valid(name) for name in EVALUATIONS_INDEXED.COLUMNS),
+        *(index(name) for name in EVALUATIONS_INDEXED.COLUMNS),
         migrations.RunSQL(AUDIT_ONLY_GROWS.GUARD, AUDIT_ONLY_GROWS.UNGUARD),
         migrations.RunSQL(AUDIT_IS_NOT_EMPTIED.GUARD, AUDIT_IS_NOT_EMPTIED.UNGUARD),
     ]

@@ -1,6 +1,7 @@
 """Bring a database from migration 0017 to 0037 at once, a new one or one that has had none of the steps between.
 
-What the steps did to rows is done here too, and no index of a big table is built under a lock. See 0001_squashed_0017.
+What the steps did to rows is done here too. It is one transaction, so that a first start that is killed can begin
+again; a site that has rows is stopped meanwhile (docs/operations.md). See 0001_squashed_0017.
 """
 
 from importlib import import_module
@@ -11,7 +12,6 @@ import django.contrib.postgres.search
 import django.db.models.deletion
 import django.db.models.functions.comparison
 from django.conf import settings
-from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
 from optimizer.migrations._at_once import AtOnce
@@ -22,8 +22,6 @@ WAITING_JOBS = import_module("optimizer.migrations.0031_sign_waiting_jobs")
 
 
 class Migration(migrations.Migration):
-    atomic = False  # no lock on runs, evaluations and jobs is held from one operation to the next
-
     replaces = [
         ('optimizer', '0018_sign_ins_to_allauth'),
         ('optimizer', '0019_sign_ins_without_model'),
@@ -53,7 +51,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.RunPython(SIGN_INS.copy, migrations.RunPython.noop, atomic=True),
+        migrations.RunPython(SIGN_INS.copy, migrations.RunPython.noop),
         AtOnce([
             migrations.CreateModel(
                 name='CallTurn',
@@ -459,6 +457,14 @@ class Migration(migrations.Migration):
                 field=models.CharField(choices=[('mention', 'Mentions of you'), ('reply', 'Replies in your threads'), ('review', 'Review requests for your team, and reviews of your kernels'), ('suggestion', 'Results of edits that you suggested'), ('best', 'New best kernels in runs you follow'), ('ended', 'Ends of runs you follow'), ('stuck', 'Runs you follow that need attention'), ('budget', 'Runs you follow that have used 80 % of a budget'), ('release', "Releases of your team's kernels"), ('campaign', 'Ends of your campaigns'), ('watch', 'Regressions of released kernels')], max_length=10),
             ),
             migrations.AddIndex(
+                model_name='job',
+                index=models.Index(fields=['worker', '-id'], name='job_of_worker'),
+            ),
+            migrations.AddIndex(
+                model_name='job',
+                index=models.Index(models.F('queue'), models.F('priority'), django.db.models.functions.comparison.Coalesce('place', 'id'), condition=models.Q(('state', 'queued')), name='job_in_turn'),
+            ),
+            migrations.AddIndex(
                 model_name='problem',
                 index=django.contrib.postgres.indexes.GinIndex(django.contrib.postgres.search.SearchVector('title', 'slug', config='english'), name='problem_words'),
             ),
@@ -471,14 +477,6 @@ class Migration(migrations.Migration):
                 name='SignIn',
             ),
         ]),
-        AddIndexConcurrently(
-            model_name='job',
-            index=models.Index(fields=['worker', '-id'], name='job_of_worker'),
-        ),
-        AddIndexConcurrently(
-            model_name='job',
-            index=models.Index(models.F('queue'), models.F('priority'), django.db.models.functions.comparison.Coalesce('place', 'id'), condition=models.Q(('state', 'queued')), name='job_in_turn'),
-        ),
         migrations.RunPython(EARLIER_RUNS.say_none, migrations.RunPython.noop),
         migrations.RunPython(WAITING_JOBS.sign_waiting, migrations.RunPython.noop),
     ]

@@ -7,23 +7,12 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    atomic = False  # no lock on runs, evaluations and jobs is held from one operation to the next
 
     dependencies = [
         ('optimizer', '0023_external_runs'),
     ]
 
     operations = [
-        migrations.AddField(
-            model_name='evaluation',
-            name='purpose',
-            field=models.CharField(blank=True, choices=[('', 'Search'), ('settling', 'Settling of a campaign'), ('retiming', 'Regression watch')], default='', max_length=10),
-        ),
-        migrations.AddField(
-            model_name='run',
-            name='priority',
-            field=models.SmallIntegerField(default=0),
-        ),
         # Only the choices change, which the database does not know.
         migrations.SeparateDatabaseAndState(state_operations=[
             migrations.AlterField(
@@ -259,5 +248,16 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='suiteentry',
             constraint=models.CheckConstraint(condition=models.Q(('problem_version__isnull', False), models.Q(('complaint', ''), _negated=True), _connector='OR'), name='entry_usable_or_named'),
+        ),
+        # Last, since what locks these tables is held while Django renders the models again after each operation.
+        migrations.AddField(
+            model_name='evaluation',
+            name='purpose',
+            field=models.CharField(blank=True, choices=[('', 'Search'), ('settling', 'Settling of a campaign'), ('retiming', 'Regression watch')], default='', max_length=10),
+        ),
+        migrations.AddField(
+            model_name='run',
+            name='priority',
+            field=models.SmallIntegerField(default=0),
         ),
     ]

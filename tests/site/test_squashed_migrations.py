@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 from allauth.usersessions.models import UserSession
@@ -11,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
-from benchmarks.migrations import insert, migrate_step_by_step
+from benchmarks.migrations import insert_rows, migrate_step_by_step
 from optimizer.models import Job, Run
 from optimizer.runs import dispatch
 from runners.signing import jobs
@@ -66,6 +67,7 @@ def another_database() -> Iterator[None]:
             cursor.execute(f'DROP DATABASE "{own}_steps"')
 
 
+@cache
 def catalogue_at_once() -> dict[str, set[tuple[object, ...]]]:
     """Return what a new database consists of. That of the tests may have been dumped and restored by one of them, after
     which PostgreSQL writes the same conditions in another way."""
@@ -114,10 +116,7 @@ def test_what_the_steps_did_to_rows_is_done_at_once_too(reached: str, monkeypatc
 def make_rows(reached: str) -> None:
     """Fill the tables of a migration: runs of a strategy with writers, jobs that wait and people who are signed in."""
     apps = MigrationLoader(connection, replace_migrations=False).project_state(("optimizer", reached)).apps
+    insert_rows(apps, dict.fromkeys(TABLES, ROWS))
     with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")  # nothing checks that references lead somewhere
-        for name in TABLES:
-            cursor.execute(insert(apps.get_model("optimizer", name), dict.fromkeys(TABLES, ROWS)))
-        cursor.execute("SET session_replication_role = origin")
         cursor.execute("UPDATE optimizer_run SET strategy = 'stark'")
         cursor.execute("UPDATE optimizer_job SET state = 'queued'")

@@ -88,19 +88,15 @@ class WarmPool(Generic[Started]):
                 self._ready.append(Entry(self._threads.submit(self._start, wanted, kind), wanted, kind))
 
     def close(self) -> None:
-        """End all processes, one after another: an interpreter that exits starts no threads any more."""
-        for entry in [*self._given_up(False), *self._given_up(True)]:
-            self._end_one(entry)
+        """End all processes."""
+        for end in filter(None, [self.give_up(False), self.give_up(True)]):
+            end()
 
     def give_up(self, kind: bool) -> Callable[[], None] | None:
         """Let nobody take the processes of a kind, end starts that have not begun, and return how to end the others.
 
         Return None if there are none.
         """
-        begun = self._given_up(kind)
-        return partial(self._end, begun) if begun else None
-
-    def _given_up(self, kind: bool) -> list[Entry[Started]]:
         with self._lock:
             ended = [entry for entry in self._ready if entry.kind == kind]
             self._ready = deque(entry for entry in self._ready if entry.kind != kind)
@@ -109,7 +105,7 @@ class WarmPool(Generic[Started]):
             # A start that waits for the device, or for the end of a timing, need wait no longer.
             entry.wanted.set()
             self.hurry(entry.wanted)
-        return begun
+        return partial(self._end, begun) if begun else None
 
     def _end(self, entries: Sequence[Entry[Started]]) -> None:
         """End processes together, since each takes a tenth of a second to give the device back."""

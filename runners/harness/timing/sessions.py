@@ -358,11 +358,11 @@ class Bench:
         """Start the sides of all sessions at the same time, since each takes seconds to import torch."""
         starts: list[Callable[[], CandidateProcess]] = []
         for _ in range(sessions):
-            checked = self._taken() if CANDIDATE in sides else None
-            arenas = self._arenas([name for name in sides if name != CANDIDATE or checked is None], size)
+            checked = self._taken()
+            ready = {CANDIDATE: checked} if checked else {}
+            arenas = self._arenas([name for name in sides if name not in ready], size)
             for name, artefact in sides.items():
-                taken = checked if name == CANDIDATE else None
-                starts.append(taken or self._start(name, artefact, arenas[name]()))
+                starts.append(ready.get(name) or self._start(name, artefact, arenas[name]()))
         started = started_together(starts)
         return [started[n : n + len(sides)] for n in range(0, len(started), len(sides))]
 
@@ -371,9 +371,9 @@ class Bench:
 
         Sides take turns, and a shared arena is overwritten before each of them, so that none finds another's outputs.
         """
-        frugal = self._is_frugal(size)
         if not names:
             return {}
+        frugal = self._is_frugal(size)
         if not (self.oracle.on_gpu and (size >= SHARED_BYTES or frugal)):
             return {name: partial(self.oracle.arena, name, size) for name in names}
         shared = self.oracle.arena("shared", size)
