@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import pytest
 from allauth.usersessions.models import UserSession
@@ -13,6 +15,7 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
 from benchmarks.migrations import insert_rows, migrate_step_by_step
+from optimizer.migrations._at_once import AtOnce
 from optimizer.models import Job, Run
 from optimizer.runs import dispatch
 from runners.signing import jobs
@@ -97,6 +100,26 @@ def test_a_database_that_has_had_some_of_the_steps_is_given_the_others(reached: 
         assert {name for app, name in loader.applied_migrations if app == "optimizer"} == {
             name for app, name in loader.disk_migrations if app == "optimizer"
         }
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_first_start_that_ends_while_tables_are_made_begins_again(
+    failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = itertools.count(1)
+    whole, make = catalogue_at_once(), AtOnce.database_forwards
+
+    def make_and_fail(*arguments: Any) -> None:
+        make(*arguments)
+        if next(calls) == failing:
+            raise InterruptedError
+
+    with another_database():
+        monkeypatch.setattr(AtOnce, "database_forwards", make_and_fail)
+        with pytest.raises(InterruptedError):
+            call_command("migrate", verbosity=0)
+        call_command("migrate", verbosity=0)
+        assert catalogue() == whole
 
 
 @pytest.mark.parametrize("reached", ["0017_opponents_indexed", "0018_sign_ins_to_allauth"])
