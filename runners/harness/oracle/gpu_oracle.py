@@ -25,8 +25,7 @@ from runners.problems.compare import compare, loss_of
 from runners.problems.tolerance import Tolerance
 from runners.wire import from_plain, to_plain
 
-# How much of the inputs to keep, usually and where as little memory as possible shall be taken; the newest is always
-# kept.
+# How many bytes of inputs to keep: usually, and where memory is scarce. The newest input is always kept.
 CACHED_BYTES, SCARCE_BYTES = 1 << 30, 128 << 20
 # What torch may keep for later of the memory that contents took; several oracles live side by side.
 RESERVED_BYTES = 256 << 20

@@ -37,7 +37,7 @@ def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
 
 
 def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[str, float]:
-    """Return the median time of a replay by side in µs, and leave out of `sides` those that answer no more."""
+    """Return the median time of a replay by side in µs. Sides that no longer answer are removed from `sides`."""
     times = {}
     for side in list(sides):
         _release(sides)
@@ -52,9 +52,9 @@ def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[s
 
 
 def _release(sides: list[CandidateProcess]) -> None:
-    """Have all sides give back what they keep, since a captured graph has memory of its own beside it.
+    """Have all sides give back unused memory before one captures a graph, which has memory of its own.
 
-    Leave out those that answer no more.
+    Sides that no longer answer are removed from `sides`.
     """
     for side in list(sides):
         try:

@@ -299,13 +299,13 @@ class CaseTimer:
                 self._result.sides[name].of(basis).blocks.append(medians)
 
     def _untimed_calls(self, side: CandidateProcess, way: Way, calls: int) -> int:
-        """Return how many untimed calls of contents of their own a side's block needs first, since the device served
-        another side.
+        """Return how many untimed calls, on inputs of their own, a side makes before its block, because the device has
+        just served another side.
 
         The first call after such a change was up to an eighth slower on an H100 if it touches gigabytes, probably
         because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
         loop leaves out its first call anyway. A side that gave its memory back makes as many calls as the block has, so
-        that no timed call asks the device for memory; if the host needs long for a call, that would not show.
+        that no timed call asks the device for memory, unless the host takes long for each call, which hides that.
         """
         if not self._oracle.on_gpu:
             return 0
@@ -427,7 +427,7 @@ class CaseTimer:
         return calls, run
 
     def _rehearsed(self, side: CandidateProcess, contents: list[Content], way: Way) -> RequestTimes:
-        """Make untimed calls whose times are used, of a side that has the memory for them already."""
+        """Measure calls for planning. A side that gave its memory back makes the same calls once before."""
         if side.arena.frugal:
             self._untimed(side, contents, way)
         return self._untimed(side, contents, way)

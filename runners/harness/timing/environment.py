@@ -42,8 +42,8 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 # 2.15: a claim of more than three times what the referee's clock saw is unconfirmed, also below the baseline and
 # against a parent.
 # 2.16: processes have one work queue of an NVIDIA GPU if no side uses a second stream.
-# 2.17: sides whose calls take much memory make as many untimed calls as a block has; where nothing may stand ready on a
-# GPU, those whose calls take 256 MiB do.
+# 2.17: sides whose calls take much memory make as many untimed calls as a block has. Where no process may stand ready
+# on a GPU, 256 MiB are much.
 HARNESS_VERSION = "2.17"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
