@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,21 @@ def test_descriptors_are_guessed_from_compiled_configurations_that_are_alike() -
     assert np.abs(found - true).mean() < 0.6 * np.abs(part.of_rows(rows)[:, :-1] - true).mean()
     assert (guessed.of_rows(rows)[:, -1] > 0).all()
     assert guessed.of_rows(space().rows)[:, -1].min() == 0, "what was compiled is certain"
+
+
+def test_guesses_are_made_once_for_all_questions_about_the_same_rows() -> None:
+    known = {key: figures(10.0 * float(key[1])) for key in map(space().key, space().enumerate_valid())}
+    part = StaticTable.of(space(), dict(list(known.items())[::3]))
+    assert part is not None
+    guessing = with_guesses(part, space())
+    rows = space().rows[:9]
+    covering = guessing.covering(rows)
+    assert np.allclose(covering.of_rows(space().rows), guessing.of_rows(space().rows))
+    assert np.allclose(covering.cost(space().rows), guessing.cost(space().rows))
+    silent = replace(covering, guess=None)
+    assert np.array_equal(silent.of_rows(rows), covering.of_rows(rows)), "no row needs a guess any more"
+    assert not np.allclose(silent.of_rows(space().rows), guessing.of_rows(space().rows)), "others still do"
+    assert covering.covering(rows) is covering
 
 
 def test_features_of_other_spaces_and_of_equal_builds_make_no_table() -> None:

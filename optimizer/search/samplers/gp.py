@@ -83,25 +83,26 @@ class GaussianProcessSampler(Sampler):
         # Pending trials are included: no configuration is suggested twice.
         tried = rows_of(self.space, history)
         rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
+        static = self._static.covering(np.vstack([rows, tried])) if self._static else None
         # Failures do not help to fit a model of times, so starting goes on until enough were measured.
         begun = sum(not trial.ruled_out for trial in history)
         wanted = INFORMED_STARTS if self._transfer else STARTS
         starts = n if len(measured) < _FEWEST else min(n, max(0, wanted - begun))
-        chosen = self._starts(rows, tried, starts, rng)
+        promising = self._promising(rows, static) if starts else rows[:0]
+        chosen = self._starts(rows, tried, starts, promising, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
-            search = _Search.over(self._features, self.space, history, self._transfer)
+            search = _Search.over(Features.of(self.space, static), self.space, history, self._transfer)
             numbers = range(len(history) + starts, len(history) + n)
             chosen = np.vstack([chosen, search.choose(rows, pending, numbers, rng)])
         return [self.space.config(row) for row in chosen]
 
-    def _starts(self, rows: Rows, tried: Rows, count: int, rng: np.random.Generator) -> Rows:
+    def _starts(self, rows: Rows, tried: Rows, count: int, promising: Rows, rng: np.random.Generator) -> Rows:
         """Return `count` rows that cover the values evenly, every second of those that are promising.
 
         Related tasks and the rules of the hardware may be wrong about a kernel, so the other half does not depend on
         them. Where there are related tasks, what they expect to be the fastest comes first.
         """
-        promising = self._promising(rows)
         chosen = rows[:0]
         for number in range(len(tried), len(tried) + count):
             seen = np.vstack([tried, chosen])
@@ -112,21 +113,16 @@ class GaussianProcessSampler(Sampler):
             chosen = np.vstack([chosen, draw_balanced(pool[~rows_among(pool, chosen)], seen, 1, rng)])
         return chosen
 
-    def _promising(self, rows: Rows) -> Rows:
-        """Return the rows from which every second start is drawn: the fastest in related tasks, else the cheapest."""
-        if self._transfer is None:
-            return self._cheapest(rows)
-        return rows[np.argsort(self._transfer.expected(rows), kind="stable")[: -(-len(rows) // _INFORMED)]]
+    def _promising(self, rows: Rows, static: StaticTable | None) -> Rows:
+        """Return the rows from which every second start is drawn: the fastest in related tasks, else the cheapest.
 
-    def _cheapest(self, rows: Rows) -> Rows:
-        """Return the share `_CHEAP` of the rows that costs least, none where nothing was compiled."""
-        if self._static is None:
+        There are none where nothing was compiled either.
+        """
+        if self._transfer is not None:
+            return rows[np.argsort(self._transfer.expected(rows), kind="stable")[: -(-len(rows) // _INFORMED)]]
+        if static is None:
             return rows[:0]
-        return rows[np.argsort(self._static.cost(rows), kind="stable")[: -(-len(rows) // _CHEAP)]]
-
-    @cached_property
-    def _features(self) -> Features:
-        return Features.of(self.space, self._static)
+        return rows[np.argsort(static.cost(rows), kind="stable")[: -(-len(rows) // _CHEAP)]]
 
     @cached_property
     def _transfer(self) -> Transfer | None:

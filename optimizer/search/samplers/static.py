@@ -1,13 +1,14 @@
 """Place configurations by what the compiler made of them: descriptors of their machine code, where they were built.
 
 A table holds one row of descriptors for every configuration that was compiled ahead. The others lie where a regression
-over the compiled ones expects them (see `guesses`), and one more column holds how uncertain that is.
+over the compiled ones expects them (see `guesses`), and one more column holds how uncertain that is. `covering` looks
+them up once for all the questions about the same configurations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ COST = DESCRIPTORS.index("cost")
 @dataclass(frozen=True)
 class StaticTable:
     """Hold descriptors of configurations: `codes` are their numbers in the space, ascending, and `places` has shape
-    (configurations, descriptors), each column in [0, 1]. Columns that do not vary are left out of `columns`.
+    (configurations, descriptors), each column in [0, 1]. `uncertain`, shape (configurations,), is 0 where they were
+    compiled and the standard deviation of a guess elsewhere. Columns that do not vary are left out of `columns`.
 
     `guess` returns expected places and their standard deviations in [0, 1] for rows that are not in the table.
     """
@@ -30,6 +32,7 @@ class StaticTable:
     shape: tuple[int, ...]
     codes: NDArray[np.int64]
     places: Floats
+    uncertain: Floats
     columns: tuple[int, ...]
     guess: Callable[[Rows], tuple[Floats, Floats]] | None = None
 
@@ -51,7 +54,18 @@ class StaticTable:
         if not columns:
             return None
         places = (values - values.min(axis=0)) / np.maximum(spans, 1e-9)
-        return cls(shape, codes[order], places[order], columns)
+        return cls(shape, codes[order], places[order], np.zeros(len(codes)), columns)
+
+    def covering(self, rows: Rows) -> StaticTable:
+        """Return the table with the guesses for `rows` stored, so that they are made once."""
+        codes = np.unique(np.ravel_multi_index(tuple(rows.T), self.shape))
+        codes = codes[~np.isin(codes, self.codes)]
+        if not len(codes):
+            return self
+        guessed, uncertain = self._places(np.column_stack(np.unravel_index(codes, self.shape)).astype(np.int32))
+        order = np.argsort(all_codes := np.append(self.codes, codes))
+        places, uncertain = np.vstack([self.places, guessed]), np.append(self.uncertain, uncertain)
+        return replace(self, codes=all_codes[order], places=places[order], uncertain=uncertain[order])
 
     @property
     def count(self) -> int:
@@ -72,8 +86,8 @@ class StaticTable:
     def _places(self, rows: Rows) -> tuple[Floats, Floats]:
         """Return the places of rows in all descriptors, and how uncertain each is, from 0 to 1."""
         at, known = self._find(rows)
-        places, uncertain = np.full((len(rows), self.places.shape[1]), 0.5), (~known).astype(np.float64)
-        places[known] = self.places[at[known]]
+        places = np.where(known[:, None], self.places[at], 0.5)
+        uncertain = np.where(known, self.uncertain[at], 1.0)
         if self.guess is not None and not known.all():
             places[~known], uncertain[~known] = self.guess(rows[~known])
         return places, uncertain
