@@ -108,7 +108,7 @@ def check_start_campaign(user: User | None, new: NewCampaign) -> list[SuiteEntry
         ),
         ("baselines", len(set(new.baselines)) == len(new.baselines), "List each baseline once."),
         ("parallel_runs", 1 <= new.parallel_runs <= MAX_PARALLEL, f"1 to {MAX_PARALLEL} runs at once."),
-        ("order_seed", 0 <= new.order_seed <= MAX_SEED, "The order seed is a whole number from 0."),
+        ("order_seed", 0 <= new.order_seed <= MAX_SEED, "Enter an order seed of 0 or more."),
         (
             "problems",
             cells <= MAX_CELLS,

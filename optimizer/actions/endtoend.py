@@ -88,7 +88,9 @@ def _check_figures(figures: Figures) -> None:
     if max(seconds) > LONGEST_S:
         raise ValidationError({"without_s": f"A program takes at most {LONGEST_S:g} s."})
     if not figures.low <= figures.speedup <= figures.high or figures.floor < 1:
-        raise ValidationError({"speedup": "The speedup lies in its interval, and the noise floor is at least 1."})
+        raise ValidationError(
+            {"speedup": "The speedup must be within its interval, and the noise floor at least 1."}
+        )
     ratio = figures.without_s / figures.with_s
     if not figures.low / MOST_DISAGREEMENT <= ratio <= figures.high * MOST_DISAGREEMENT:
         raise ValidationError({"speedup": "The times and the speedup contradict each other."})

@@ -78,7 +78,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
     _note_fault(faults, "objective", new.objective in set(Objective), f"There is no objective {new.objective!r}.")
     _note_fault(faults, "objective", *_objective_fits(new))
-    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a whole number from 0.")
+    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "Enter a seed of 0 or more.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
     faults |= budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
     if faults:

@@ -150,7 +150,7 @@ def _check_run(run: Run) -> None:
     strategy = strategy_of(run)
     if not strategy.waits_outside:
         raise ValidationError(
-            f"This run searches by itself ({strategy.title}). Submit to one of strategy external."
+            f"This run writes its own kernels ({strategy.title}). Submit to a run with strategy external."
         )
     if run.state == RunState.PENDING:
         raise ValidationError("This run has not started yet. Try again in a few seconds.")
@@ -169,7 +169,7 @@ def _known(run: Run, wanted: Submission) -> Kernel | None:
         return None
     kernel = run.kernels.filter(key=f"external.{wanted.key}").first()
     if kernel is not None and kernel.content_hash != wanted.source.content_hash:
-        raise ValidationError({"key": f"#{kernel.number} has this key and another source. Choose a new key."})
+        raise ValidationError({"key": f"#{kernel.number} has this key but a different source. Choose a new key."})
     return kernel
 
 

@@ -13,7 +13,7 @@ from optimizer.events.record import record
 from optimizer.models import Comment, CommentEdit, Run, Thread, ThreadState, User
 from optimizer.runs.locking import lock_run
 
-WORDS = {ThreadState.OPEN: "opened again", ThreadState.RESOLVED: "resolved", ThreadState.DROPPED: "dropped"}
+WORDS = {ThreadState.OPEN: "reopened", ThreadState.RESOLVED: "resolved", ThreadState.DROPPED: "dropped"}
 
 
 def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:

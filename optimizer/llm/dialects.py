@@ -276,8 +276,7 @@ def _answering(answer: Any, part: str) -> Any:
     if not isinstance(getattr(answer, part, None), list):
         began = f"; it began: {answer[:80].strip()!r}" if isinstance(answer, str) else ""
         raise NotThisApiError(
-            "the server sent something that is no answer of this API: look at the address, which often ends in "
-            f"/v1{began}"
+            f"the server's response does not match this API: check the address, which often ends in /v1{began}"
         )
     return answer
 

@@ -16,10 +16,10 @@ from runners.job import OTHERS_SHARE, CaseResult, Failure, Flag, JobResult, Nois
 
 # Flags of a case, or of a whole result, with what a reader must know about them.
 FLAG_WORDS: dict[str, str] = {
-    Flag.LAUNCH_BOUND: "A call of the kernel or of what it is compared with enqueues more launches than the device's "
-    "queue holds: judged by call time, and that side's device time contains the host's.",
-    Flag.SYNCHRONISES: "A call of the kernel or of what it is compared with waits for the device inside: judged by "
-    "call time, and that side's device time contains the host's.",
+    Flag.LAUNCH_BOUND: "One side, the kernel or what it is compared with, enqueues more launches per call than the "
+    "device's queue holds. The case is judged by call time, and that side's device time includes host time.",
+    Flag.SYNCHRONISES: "One side, the kernel or what it is compared with, waits for the device during a call. The case "
+    "is judged by call time, and that side's device time includes host time.",
     Flag.HOST_BOUND: "Limited by the host's launches; device time alone would hide this.",
     Flag.OVERWRITES_OUTPUT: "Every call returns the same memory: copy an output before the next call if you keep it. "
     "Its time contains that copy, except device time on a GPU; a kernel that returns new tensors needs none.",

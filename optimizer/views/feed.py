@@ -137,7 +137,7 @@ def _reviewed(event: payloads.ReviewPublished) -> tuple[str, str]:
     return f"{event.by}: {verdict.label.lower()}{', ' + said if event.comments else ''}", verdict.tone
 
 
-_THREAD_WORDS = {"open": "opened again", "resolved": "resolved", "dropped": "dropped"}
+_THREAD_WORDS = {"open": "reopened", "resolved": "resolved", "dropped": "dropped"}
 WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.RunStateChanged: _state,
     payloads.RunNoted: lambda event: (event.text, event.tone),

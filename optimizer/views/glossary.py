@@ -28,15 +28,16 @@ TERMS = (
          "code sees in a steady loop, host included. Verdicts go by device time unless the run optimises call time, or "
          "the host cannot be left out because the call waits for the device or enqueues too many launches.",
          "NVBench, NVIDIA; torch.utils.benchmark"),
-    Term("verdict", "Verdict: faster, same, slower", "Faster or slower is said only when the interval excludes 1 by "
-         "more than the A/A band: the ratio that two timings of one and the same kernel show on that machine.",
+    Term("verdict", "Verdict: faster, same, slower", "A kernel is called faster or slower only if the interval "
+         "excludes 1 by more than the noise floor: the ratio that two timings of the same kernel show on that "
+         "machine.",
          "Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013"),
     Term("leader", "Leader, settling", "Kernels of a run are ranked by the lower end of their interval against the "
          "baseline, and a kernel that was proven slower than another one in turns cannot lead before it. Before a run "
          "ends, its leaders are measured again in cold processes, against the baseline and against each other.",
          "this product's own rule"),
-    Term("suspect", "Suspect", "The kernel passed, but something about its timing cannot be: clocks that disagree, or "
-         "a time below the roofline. A suspect kernel is never ranked.", "this product's own rule"),
+    Term("suspect", "Suspect", "The kernel passed, but its timing is implausible: clocks disagree, or a time is below "
+         "the roofline. A suspect kernel is never ranked.", "this product's own rule"),
     Term("roofline", "Roofline", "The least time that physics allows: the larger of bytes divided by bandwidth and "
          "FLOPs divided by peak. A kernel near the roofline of memory gains nothing from faster arithmetic.",
          "Williams, Waterman and Patterson, Roofline, CACM 52(4), 2009"),
@@ -50,14 +51,14 @@ TERMS = (
     Term("mfma", "MFMA", "Matrix fused multiply-add: the instructions that use CDNA's matrix cores; one wavefront "
          "multiplies small tiles, such as 32×32×8, held in VGPRs and AGPRs. NVIDIA's counterpart is MMA on tensor "
          "cores. A matrix kernel without them cannot come near the roofline.", "AMD CDNA 3 ISA reference guide"),
-    Term("aa-band", "A/A band", "How far the ratio of two timings of one and the same kernel strays from 1 on that "
-         "machine: what would be seen where nothing was changed. A difference inside it says nothing.",
+    Term("aa-band", "Noise floor (A/A band)", "How far the ratio of two timings of the same kernel strays from 1 on "
+         "that machine, although nothing was changed. A smaller difference shows nothing.",
          "Kohavi, Tang and Xu, Trustworthy Online Controlled Experiments, 2020 (A/A tests)"),
     Term("abba", "ABBA", "The order in which two kernels are timed: first one, second, second, first, and again. A "
          "machine that warms up or drifts slowly then slows both alike, and the ratio stays true.",
          "Box, Hunter and Hunter, Statistics for Experimenters, 2005 (blocking)"),
-    Term("calibration", "Calibration", "Whether what is expected comes true: of the ranges of gain that a model "
-         "predicted, the share that held what was measured. A model that is calibrated well can be trusted to choose.",
+    Term("calibration", "Calibration", "How often predictions hold: the share of a model's predicted ranges of gain "
+         "that contained the measured gain. A well-calibrated model can be trusted to choose.",
          "Gneiting and Raftery, Strictly Proper Scoring Rules, Prediction, and Estimation, JASA 102, 2007"),
     Term("anchor", "Anchor, grounded instruction", "In the strategy stark the planner marks the block of the source "
          "that is to change and writes its advice inside; the coder changes only that block.",

@@ -43,7 +43,7 @@ WORDS: dict[str, tuple[str, str]] = {
     Flag.ABANDONED_SLOW: ("A short timing found it far behind the best, so the full timing was skipped.", "muted"),
     Flag.MEASURED_AGAIN: ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
     Flag.OTHER_PRODUCT: (
-        "The GPU is another product than the target's, so rooflines and peaks on this page are not its own.",
+        "The GPU is a different product from the target's, so the rooflines and peaks on this page are not its own.",
         "warn",
     ),
     Flag.MEASURED_ELSEWHERE: ("It was measured by an evaluator outside this installation.", "muted"),

@@ -24,7 +24,7 @@ from optimizer.views.start_run import form_context, posted_form
 
 BUILT_IN_WORDS = {
     "inbox": "People and outside agents answer through the inbox; there is no server to ask.",
-    "replay": "Answers come from the record; there is no server to ask.",
+    "replay": "Answers come from the recording; there is no server to ask.",
     "": "Choose a provider first.",
 }
 

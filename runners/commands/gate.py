@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         default=DETECT,
         type=_share,
         metavar="SHARE",
-        help="slow-down beyond the tolerance that must not pass unseen (default: %(default)s)",
+        help="slow-down beyond the tolerance that the gate must be able to detect (default: %(default)s)",
     )
     parser.add_argument(
         "--looks", default=MOST_LOOKS, type=_looks, metavar="N",

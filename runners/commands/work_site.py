@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command."""
     parser = commands.add_parser(
-        "work-site", help="work the jobs of a queue of the site, with a token for that queue"
+        "work-site", help="run jobs from one of the site's queues, with a token for that queue"
     )
     parser.add_argument("site", help="the site's address, such as https://kernels.example.org")
     parser.add_argument(

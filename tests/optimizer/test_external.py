@@ -130,7 +130,7 @@ def test_what_cannot_be_a_kernel_or_a_time_is_refused_in_words(
 
 
 def test_run_that_searches_by_itself_takes_no_submissions(team: Team, member: User) -> None:
-    assert "searches by itself" in refused(member, make_run(team, member), kernel())
+    assert "writes its own kernels" in refused(member, make_run(team, member), kernel())
 
 
 def test_run_that_is_paused_or_has_not_begun_takes_none(team: Team, member: User) -> None:

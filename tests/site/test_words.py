@@ -104,7 +104,7 @@ RETIRED = {
     "marked below": "Check the marked fields.",
     "Left out while": "Ignored until it has a name.",
     "that can be used is chosen": "Choose at least one usable problem.",
-    "is a number from 0 up": "… is a whole number from 0.",
+    "is a number from 0 up": "Enter a … of 0 or more.",
     "A limit is a number": "A limit must be above zero.",
     "needs a name of its own": "… names must be unique.",
     "answered none of the last": "did not answer in the last",
