@@ -82,7 +82,7 @@ def test_finding_follows_from_the_figures_and_not_from_what_the_report_claims(
     [
         ({"kernels": {"softmax_rows": "0" * 64}}, "not of this kernel"),
         ({"low": 1.3}, "must be within its interval"),
-        ({"floor": 0.5}, "noise floor is at least 1"),
+        ({"floor": 0.5}, "noise floor at least 1"),
         ({"with_s": 1e-9}, "contradict each other"),
         ({"without_s": 1e7, "with_s": 1e7 / 1.2}, "at most 86400 s"),
         ({"speedup": "inf"}, "speedup"),

@@ -84,7 +84,7 @@ def test_same_key_with_the_same_source_is_the_same_kernel(run: Run, member: User
     first, was_new = do_submit(member, run, kernel(1, key="attempt-1"))
     again, is_new = do_submit(member, run, kernel(1, key="attempt-1"))
     assert (first.pk, was_new, is_new) == (again.pk, True, False)
-    assert "another source" in refused(member, run, kernel(2, key="attempt-1"))
+    assert "a different source" in refused(member, run, kernel(2, key="attempt-1"))
 
 
 def test_flood_is_refused_until_verdicts_are_there(run: Run, member: User) -> None:
