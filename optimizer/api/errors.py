@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -10,6 +12,7 @@ from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError
+from ninja.errors import ValidationError as RequestError
 
 from optimizer.api.throttle import TooManyRequestsError
 from optimizer.models.run import RunTransitionError
@@ -31,6 +34,14 @@ def answer_errors(api: NinjaAPI) -> None:
         if hasattr(error, "error_dict"):
             body["fields"] = error.message_dict
         return api.create_response(request, body, status=422)
+
+    @api.exception_handler(RequestError)
+    def malformed(request: HttpRequest, error: RequestError) -> HttpResponse:
+        fields: dict[str, list[str]] = defaultdict(list)
+        for one in error.errors:
+            fields[_field_of(one["loc"])].append(one["msg"])
+        detail = "; ".join(f"{name}: {', '.join(said)}" for name, said in fields.items())
+        return api.create_response(request, {"detail": detail, "fields": fields}, status=422)
 
     @api.exception_handler(HttpError)
     def not_answered(request: HttpRequest, error: HttpError) -> HttpResponse:
@@ -58,3 +69,9 @@ def answer_errors(api: NinjaAPI) -> None:
     def not_storable(request: HttpRequest, error: DataError) -> HttpResponse:
         detail = "A value holds something that cannot be stored, such as a NUL character or too large a number."
         return api.create_response(request, {"detail": detail}, status=422)
+
+
+def _field_of(place: Sequence[str | int]) -> str:
+    """Return the name of a field from where Ninja found a fault: first the part of the request, then its parameter."""
+    is_body = place[:1] == ("body",)
+    return ".".join(map(str, place[2 if is_body else 1 :])) or str(place[0])

@@ -85,8 +85,5 @@ def _decoded(response: HttpResponseBase) -> Any:
 
 
 def _reason(answer: Any) -> str:
-    """Return a refusal in words: the API's own shape, or a validation error's."""
-    detail = answer.get("detail", answer) if isinstance(answer, dict) else answer
-    if not isinstance(detail, list):
-        return str(detail)
-    return "; ".join(f"{'.'.join(map(str, one.get('loc', [])[-2:]))}: {one.get('msg', '')}" for one in detail)
+    """Return the API's refusal in words."""
+    return str(answer.get("detail", answer) if isinstance(answer, dict) else answer)

@@ -70,6 +70,9 @@ class Kernel(models.Model):
         "self", through="KernelParent", symmetrical=False, related_name="children"
     )
 
+    # what `optimizer.queries.headline` gives a kernel for its pages
+    against_parent: models.Model | None
+
     objects = KernelQuerySet.as_manager()
 
     class Meta:

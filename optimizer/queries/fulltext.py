@@ -45,7 +45,7 @@ _MATCH, _REST, _LESS = "\x02", "\x03", "\x01"
 _PIECE = re.compile(f"([{_MATCH}{_REST}]?)([^{_MATCH}{_REST}]+)")
 _BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
 _ANY_SCAN = "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'on', true)"
-_LAST_WORD = re.compile(r"^(?P<rest>.*?)(?P<last>[A-Za-z0-9]+)$", re.DOTALL)
+_LAST_WORD = re.compile(r"^(?P<rest>.*?)(?P<last>[^\W_]+)$", re.DOTALL)
 
 Query = SearchQuery | CombinedSearchQuery
 

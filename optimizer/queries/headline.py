@@ -32,15 +32,25 @@ def stated_among(run: Run, evaluations: Sequence[Evaluation]) -> Evaluation | No
 
 
 def show_stated(run: Run, kernels: Iterable[Kernel]) -> list[Kernel]:
-    """Give each kernel the evaluation that states it in place of its first one. One query."""
+    """Give each kernel the evaluation that states it in place of its first one. One query.
+
+    A confirmation is timed in turns with another finalist, so `against_parent` is the first evaluation there.
+    """
     shown = list(kernels)
     by_kernel = defaultdict(list)
     for one in Evaluation.objects.filter(kernel__in=shown, first_of=None).defer("result").order_by("pk"):
         by_kernel[one.kernel_id].append(one)
     for kernel in shown:
+        first = kernel.against_parent = getattr(kernel, "evaluation", None)
         if (stated := stated_among(run, by_kernel[kernel.pk])) is not None:
             kernel.evaluation = stated
+            kernel.against_parent = against_parent(stated, first)
     return shown
+
+
+def against_parent(shown: Evaluation | None, first: Evaluation | None) -> Evaluation | None:
+    """Return the evaluation that compares a kernel with its parent, where `shown` states the kernel."""
+    return first if shown and shown.effort == Effort.CONFIRM and first else shown
 
 
 def _best(run: Run) -> list[Kernel]:

@@ -57,11 +57,14 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
 
 
 def _more(kernel: KernelResources) -> dict[str, Any]:
-    """Return what else is known of a kernel, with a figure for each of a Triton kernel's constants."""
-    constants = kernel.extra.get("constants")
-    if not isinstance(constants, Mapping):
-        return kernel.extra
-    return {**constants, **{name: value for name, value in kernel.extra.items() if name != "constants"}}
+    """Return what else is known of a kernel, one figure a row: constants of Triton, widths of vectors."""
+    found: dict[str, Any] = {}
+    for name, value in kernel.extra.items():
+        within = "" if name == "constants" else f"{name} "
+        found |= (
+            {f"{within}{key}": one for key, one in value.items()} if isinstance(value, Mapping) else {name: value}
+        )
+    return found
 
 
 def feature_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:

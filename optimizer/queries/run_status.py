@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from optimizer.models import CallState, JobState, LlmCall, Run, RunState
+from optimizer.models import CallState, EvaluationState, JobState, LlmCall, Run, RunState
 from optimizer.models.job import TURN
 from optimizer.queries.jobs import jobs_of, place_of
 from optimizer.queries.outcomes import waiting_for_another_run
 from optimizer.queries.runners import live_runners
+from optimizer.search.external import External
 from runners.dispatch import DISPATCHERS
 
 Need = Literal["answer", "runner", "resume", "nothing"]
@@ -39,6 +40,7 @@ def status_of(run: Run) -> RunStatus:
         or _waiting_for_seed(run)
         or _waiting_for_runner(run)
         or _in_queue(run)
+        or _waiting_for_kernels(run)
         or RunStatus(_working(run), "live")
     )
 
@@ -56,6 +58,15 @@ def _waiting_for_people(run: Run) -> RunStatus | None:
     (call, role), more = waiting[0], len(waiting) - 1
     prompts = f"{more + 1} prompts wait in the inbox, the oldest for" if more else "a prompt waits in the inbox for"
     return RunStatus(f"Waiting for an answer: {prompts} the role {role}.", "warn", "answer", call)
+
+
+def _waiting_for_kernels(run: Run) -> RunStatus | None:
+    """Say that an external optimiser has to submit: nothing that it sent is being measured."""
+    if run.strategy != External.name or run.finish_reason or run.state != RunState.RUNNING:
+        return None
+    if run.kernels.filter(evaluation__state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING]).exists():
+        return None
+    return RunStatus("Waiting for the next submission.", "live")
 
 
 def _waiting_for_seed(run: Run) -> RunStatus | None:

@@ -18,7 +18,7 @@ from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
-from optimizer.queries.headline import stated_among
+from optimizer.queries.headline import against_parent, stated_among
 from optimizer.queries.judged import as_judged
 from optimizer.queries.kernel_resources import feature_rows, resource_rows
 from optimizer.queries.memory import memory_text, too_large_text
@@ -40,7 +40,7 @@ from optimizer.views.diff_threads import views_about
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
-from runners.job import BuildReport, Effort, JobResult, Language, Objective, Status
+from runners.job import BuildReport, JobResult, Language, Objective, Status
 from runners.problems.base import ProblemError
 from runners.profiling.summary import in_words, notes_in
 from runners.targets import TARGETS, ceilings_in
@@ -79,7 +79,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "kernel": kernel,
         "evaluations": evaluations,
         "evaluation": evaluation,
-        "against_parent": first if evaluation and evaluation.effort == Effort.CONFIRM and first else evaluation,
+        "against_parent": against_parent(evaluation, first),
         "result": result,
         "cases_timed": result is not None and any(case.speedup for case in result.cases),
         "lines": _lines(kernel, result),

@@ -13,13 +13,15 @@ from django.views.decorators.http import require_POST
 
 from optimizer.access import access_run, offers
 from optimizer.actions.run_labels import MAX_TAGS, NOTES_CHARS, check_tags, do_archive_runs, do_label_run
-from optimizer.models import Run, User
+from optimizer.models import Run
 from optimizer.views.signed_in import user_of
 
 
-def labels_context(run: Run, user: User) -> dict[str, Any]:
-    """Return what the page needs to edit tags and notes."""
-    return {"may_operate": offers(user, run, "operate"), "most_tags": MAX_TAGS, "notes_chars": NOTES_CHARS}
+def labels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
+    """Return what the page needs to edit tags and notes: those of the run, or once what was refused before."""
+    typed = request.session.pop(_typed_key(run), None) or {"tags": ", ".join(run.tags), "notes": run.notes}
+    may_operate = offers(user_of(request), run, "operate")
+    return {"labels": typed, "may_operate": may_operate, "most_tags": MAX_TAGS, "notes_chars": NOTES_CHARS}
 
 
 @login_required
@@ -27,10 +29,12 @@ def labels_context(run: Run, user: User) -> dict[str, Any]:
 def run_labels(request: HttpRequest, run_id: int) -> HttpResponse:
     """Replace the run's tags and notes."""
     run = access_run(user_of(request), run_id, "operate")
+    tags, notes = request.POST.get("tags", ""), request.POST.get("notes", "")
     try:
-        do_label_run(run, check_tags(request.POST.get("tags", "")), request.POST.get("notes", ""))
+        do_label_run(run, check_tags(tags), notes)
     except ValidationError as refusal:
         messages.error(request, " ".join(refusal.messages))
+        request.session[_typed_key(run)] = {"tags": tags, "notes": notes[: 2 * NOTES_CHARS]}
     return redirect("run_page", run_id=run.pk)
 
 
@@ -43,3 +47,7 @@ def run_archive(request: HttpRequest, run_id: int) -> HttpResponse:
     do_archive_runs([run], archived=archived)
     messages.success(request, "Run archived." if archived else "Run restored.")
     return redirect("run_page", run_id=run.pk)
+
+
+def _typed_key(run: Run) -> str:
+    return f"labels of run {run.pk}"

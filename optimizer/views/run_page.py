@@ -63,7 +63,7 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
     run = access_run(user_of(request), run_id, "view")
     items = feed.latest_items(run)
     context = _live_context(run, user_of(request)) | _best_kernels_context(run)
-    context |= guidance_context(run, user_of(request)) | labels_context(run, user_of(request))
+    context |= guidance_context(run, user_of(request)) | labels_context(request, run)
     context |= {
         "feed_tabs": feed.TABS,
         "feed_only": request.GET.get("feed", "") if request.GET.get("feed", "") in dict(feed.TABS) else "",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import struct
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy
 
 # A library has some ten kilobytes, what a compiler writes on the way some megabytes.
 ROOM_BYTES = 16 << 20
+# Of an ELF file: the type of the section of dynamic symbols, the length of a symbol, and the section of undefined ones.
+_DYNAMIC_SYMBOLS, _SYMBOL_BYTES, _UNDEFINED = 11, 24, 0
 
 
 @dataclass(frozen=True)
@@ -113,12 +116,45 @@ def _why_stopped(done: Completed, build_s: float) -> str:
 
 def moved_library(made: Path, library: Path, symbol: str) -> str | None:
     """Copy the library out of the compiler's folder, or return a complaint if it lacks that symbol."""
-    # Searching the bytes is enough to give a helpful message; loading the library here would run hostile constructors.
-    if symbol.encode() not in made.read_bytes():
+    # Loading the library to look would run hostile constructors.
+    if not exports(made.read_bytes(), symbol):
         return f'the library does not export {symbol}: define it as extern "C" void {symbol}(…)'
     shutil.copyfile(made, library)
     library.chmod(0o755)
     return None
+
+
+def exports(library: bytes, symbol: str) -> bool:
+    """Return whether a 64-bit little-endian ELF library defines `symbol` for others; False if it cannot be read.
+
+    Source: "Executable and Linking Format (ELF) Specification" 1.2, sections "Section Header" and "Symbol Table", with
+    the structures of 64-bit files as in `elf.h`.
+    """
+    name = symbol.encode() + b"\0"
+    try:
+        return any(library[start : start + len(name)] == name for start in _exported_names(library))
+    except (struct.error, OverflowError, IndexError):
+        return False
+
+
+def _exported_names(library: bytes) -> Iterator[int]:
+    """Yield where the name of each symbol begins that the library defines for others."""
+    if library[:6] != b"\x7fELF\x02\x01":
+        return
+    table, size, count = _at(library, "<Q", 0x28)[0], *_at(library, "<HH", 0x3A)
+    # Of each section: type, offset, length and the number of the section with its names.
+    sections = [_at(library, "<4xI16xQQI", table + number * size) for number in range(count)]
+    for kind, offset, length, linked in sections:
+        if kind != _DYNAMIC_SYMBOLS:
+            continue
+        for at in range(offset, min(offset + length, len(library)), _SYMBOL_BYTES):
+            name, section = _at(library, "<I2xH", at)
+            if section != _UNDEFINED:
+                yield sections[linked][1] + name
+
+
+def _at(library: bytes, layout: str, offset: int) -> tuple[int, ...]:
+    return struct.unpack_from(layout, library, offset)
 
 
 def digest(path: Path) -> str:

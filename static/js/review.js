@@ -27,7 +27,21 @@
     badge.textContent = label;
     badge.className = `badge ${tone}`;
     one.classList.toggle("ended", payload.state !== "open");
-    say(`${payload.by}: thread ${label.toLowerCase()}.`);
+    say(`${payload.by}: thread ${payload.state === "open" ? "reopened" : label.toLowerCase()}.`);
+    renew(one.id);
+  }
+
+  // What can be done with a thread depends on its state. A reply that is being typed stays as it is.
+  async function renew(id) {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const moves = (where) => [...(where.getElementById(id)?.querySelectorAll("footer > form") ?? [])];
+    const [old, fresh] = [moves(document), moves(page)];
+    old.at(-1)?.after(...fresh);
+    for (const form of old) form.remove();
+    const count = document.querySelector("[data-open-threads]"), now = page.querySelector("[data-open-threads]");
+    if (count && now) count.textContent = now.textContent;
   }
 
   const hear = {

@@ -17,6 +17,12 @@ window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
 
+// On a narrow screen a line of tabs is scrolled to the current one.
+for (const current of document.querySelectorAll(":is(.page-tabs, .tabs) > [aria-current]")) {
+  const line = current.parentElement;
+  line.scrollLeft = current.offsetLeft - line.offsetLeft - (line.clientWidth - current.offsetWidth) / 2;
+}
+
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) {
     if (!menu.contains(event.target)) menu.open = false;

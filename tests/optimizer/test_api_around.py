@@ -131,6 +131,16 @@ def test_an_estimate_refuses_what_a_start_refuses(api: Call, team: Team) -> None
     assert told.status_code == started.status_code == 422 and told.json() == started.json()
 
 
+def test_a_malformed_request_is_refused_in_the_shape_of_all_refusals(api: Call, team: Team) -> None:
+    wrong = api("POST", "/runs/estimate", START | {"team": team.slug, "seed": "many"})
+    assert wrong.status_code == 422 and list(wrong.json()["fields"]) == ["seed"]
+    assert wrong.json()["detail"].startswith("seed: ")
+    asked = api("GET", "/runs?limit=abc")
+    assert asked.status_code == 422 and list(asked.json()["fields"]) == ["limit"]
+    nothing = api("POST", "/runs/estimate", None)
+    assert nothing.status_code in (400, 422) and isinstance(nothing.json()["detail"], str)
+
+
 def test_an_estimate_learns_nothing_from_runs_of_others(api: Call, team: Team) -> None:
     foreign = make_finished_run()
     sent = START | {"team": team.slug, "strategy": foreign.strategy}

@@ -103,6 +103,12 @@ def test_a_kernel_is_found_by_a_word_of_its_source_and_by_the_beginning_of_one(r
     assert found(member, "conflicts -bank") == set()
 
 
+@pytest.mark.parametrize("text", ["naïve", "naï", "Ωdd", "ünïcödé", "核"])
+def test_a_word_with_other_letters_is_found_wherever_they_stand_in_it(run: Run, member: User, text: str) -> None:
+    kernel = named(run, "Tiles", "// naïve Ωdd ünïcödé 核\n")
+    assert str(kernel) in found(member, text)
+
+
 def test_words_in_a_title_come_before_newer_hits_elsewhere(run: Run, member: User) -> None:
     titled = named(run, "Swizzle")
     named(run, "Other", "// swizzle\n")
@@ -173,7 +179,8 @@ def test_a_private_run_is_found_by_its_starter_and_the_owners_only(team: Team, m
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  ", "-", "!!", "&|:*", "a\x00b", "'; DROP TABLE", "the", "x" * 5000, '"', "-x"]
+    "text",
+    ["", "  ", "-", "!!", "&|:*", "a\x00b", "'; DROP TABLE", "the", "x" * 5000, '"', "-x", "²", "x²", "a_b_", "٣"],
 )
 def test_no_question_breaks_the_search(member: User, text: str) -> None:
     assert isinstance(search(member, text), dict)

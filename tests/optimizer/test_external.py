@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 
 from optimizer.actions.submission import Submission, do_finish_run, do_measure, do_submit
 from optimizer.loop import advance
@@ -17,6 +18,7 @@ from optimizer.models import (
     Job,
     Kernel,
     Run,
+    Runner,
     RunState,
     Team,
     TeamRole,
@@ -25,6 +27,7 @@ from optimizer.models import (
 )
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget
+from optimizer.queries.run_status import status_of
 from runners.job import Baseline, JobResult, JobSpec, Language, Source
 from runners.receipts import receipt
 from runners.verbs.workbook import Expected, Reported
@@ -63,6 +66,15 @@ def test_run_waits_for_kernels_instead_of_being_stuck(run: Run) -> None:
     advance(run.pk)
     run.refresh_from_db()
     assert run.state == RunState.RUNNING
+
+
+def test_run_says_that_it_waits_for_a_submission_unless_one_is_being_measured(run: Run, member: User) -> None:
+    Runner.objects.create(name="here", target=run.target, heartbeat_at=timezone.now(), queues=["bench.cpu"])
+    assert status_of(run).text == "Waiting for the next submission."
+    submit(member, run, kernel())
+    assert status_of(run).text != "Waiting for the next submission."
+    drive(run, rounds=1)
+    assert status_of(run).text == "Waiting for the next submission."
 
 
 def test_submitted_kernel_is_measured_with_parent_and_hypothesis(run: Run, member: User) -> None:

@@ -19,6 +19,7 @@ from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Job, JobState, Notification, NotificationKind, Run, RunState, Team, User
 from optimizer.queries.budgets import Budget
+from optimizer.queries.headline import show_stated
 from optimizer.queries.notifications import Wanted
 from optimizer.runs.evidence import evidence_of
 from optimizer.runs.history import history_of
@@ -281,6 +282,19 @@ def test_the_curve_follows_the_leader_and_not_the_luckiest_point(monkeypatch: py
     points = points_of(run)
     assert max(point.speedup or 0.0 for point in points) == pytest.approx(BASELINE_US / 108.0 * 1.3)
     assert points[-1].best == pytest.approx(BASELINE_US / 100.0)
+
+
+def test_a_confirmation_against_another_finalist_is_not_shown_as_one_against_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine({"parent": 110.0, "child": 100.0})
+    run = drive(family_run(monkeypatch, [("parent", None), ("child", "parent")]), machine)
+    shown = {kernel.key: kernel for kernel in show_stated(run, run.kernels.select_related("evaluation"))}
+    child = shown["child"]
+    assert child.evaluation.effort == Effort.CONFIRM
+    assert isinstance(child.against_parent, Evaluation) and child.against_parent.effort != Effort.CONFIRM
+    assert child.against_parent.opponent == shown["parent"]
+    assert child.against_parent.parent_speedup == pytest.approx(1.1, rel=0.05)
 
 
 def test_a_run_that_ended_under_older_rules_gives_up_a_leader_that_was_slower_than_its_parent(

@@ -47,6 +47,15 @@ def test_tags_beyond_the_limits_are_refused_in_words(pages: Client, run: Run, ta
     assert fresh(run).tags == []
 
 
+def test_what_was_typed_is_shown_again_once_when_it_was_refused(pages: Client, run: Run) -> None:
+    sent = {"tags": f"fp8, {'x' * 41}", "notes": "An hour's work."}
+    refused = pages.post(reverse("run_labels", args=[run.pk]), sent, follow=True).content.decode()
+    assert f'value="{sent["tags"]}"' in refused and "An hour&#x27;s work.</textarea>" in refused
+    assert fresh(run).notes == ""
+    again = pages.get(reverse("run_page", args=[run.pk])).content.decode()
+    assert sent["tags"] not in again and "An hour&#x27;s work." not in again
+
+
 def test_script_and_reordering_characters_in_tags_stay_harmless(pages: Client, run: Run) -> None:
     pages.post(reverse("run_labels", args=[run.pk]), {"tags": f"{SCRIPT},a\u202eb\x07", "notes": SCRIPT})
     assert fresh(run).tags == [SCRIPT, "ab"]

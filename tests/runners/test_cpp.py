@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from runners.backends import Artefact, BuildRequest, backend_for, compiling
 from runners.backends.cache import BuildCache
+from runners.backends.compiling import exports
 from runners.backends.disassembly import disassembler
 from runners.errors import InfraFailure
 from runners.job import BuildReport, Language, Limits, Source
@@ -195,3 +198,28 @@ def test_a_function_put_before_another_leaves_its_listing_as_it_was(tmp_path: Pa
         inner.mkdir()
         listings += build(inner, text).report.assembly.values()
     assert listings[0] in listings[1] and "<other>:" in listings[1]
+
+
+def test_a_library_exports_what_it_defines_for_others(tmp_path: Path) -> None:
+    text = (
+        'extern "C" void inner_kernel() {}\n'
+        'extern "C" void kernel_of_c() {}\n'
+        "void mangled_kernel() {}\n"
+        "static void kept_kernel() {}\n"
+        'extern "C" void elsewhere_kernel();\n'
+        'extern "C" void caller() { elsewhere_kernel(); kept_kernel(); }\n'
+        'extern "C" void kernel() {}\n'
+    )
+    made = tmp_path / "made.so"
+    command = ["g++", "-shared", "-fPIC", "-O0", "-x", "c++", "-", "-o", str(made)]
+    subprocess.run(command, input=text, text=True, check=True)
+    library = made.read_bytes()
+    assert all(exports(library, name) for name in ("inner_kernel", "kernel_of_c", "caller", "kernel"))
+    assert not any(exports(library, name) for name in ("mangled_kernel", "kept_kernel", "elsewhere_kernel", "kern"))
+
+
+def test_a_file_that_is_no_library_or_is_cut_off_exports_nothing(tmp_path: Path) -> None:
+    whole = Path(sys.executable).resolve().read_bytes()
+    heads = [whole[:100], whole[: len(whole) // 2], b"\x7fELF\x02\x01" + b"\xff" * 200]
+    for broken in (b"", b"\x7fELF", b"!<arch>", *heads):
+        assert not exports(broken, "PyObject_Repr") and not exports(broken, "")

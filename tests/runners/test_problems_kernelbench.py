@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from runners.job import Language
 from runners.problems import find, load, open_bundle
 from runners.problems.base import ProblemError, Purpose
 from runners.problems.kernelbench import KernelBenchProblem
+from runners.problems.reduction import estimate
 from runners.problems.structure import positional
 
 LINEAR = '''
@@ -100,6 +102,18 @@ def test_small_problems_are_left_alone(tmp_path: Path) -> None:
     path.write_text(LINEAR.replace("512, 4096 * 2", "4, 32").replace("8192", "16"))
     (case,) = opened(path).cases("cpu", Purpose.TEST)
     assert case.sizes == {"batch_size": 4, "in_features": 32, "out_features": 16} and not case.reduced
+
+
+def test_bounds_of_random_integers_and_fill_values_are_no_extents(tmp_path: Path) -> None:
+    lines = (
+        "V, B, L = 50000, 37, 53",
+        "def get_inputs():",
+        "    return [torch.randint(0, V, (B, L)), torch.randint(high=V, size=(B, L)), torch.full((B, L), 9999.0),",
+        "            torch.randn(B, L)]",
+        "def get_init_inputs(): return []",
+    )
+    tree = ast.parse("\n".join(lines))
+    assert estimate(tree, {"V": 50000, "B": 37, "L": 53}).elements == 4 * 37 * 53
 
 
 def test_groups_kernels_and_strides_are_not_reduced(tmp_path: Path) -> None:
