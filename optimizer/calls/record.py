@@ -172,8 +172,8 @@ def replay_note(run: Run) -> str:
     if not differing:
         return ""
     return (
-        f"{differing} of {replayed.count()} recorded answers were given to prompts that differ from this run's: "
-        "measured times, and perhaps the wording, are others."
+        f"{differing} of {replayed.count()} recorded answers belong to prompts that differ from this run's "
+        "prompts in measured times and possibly in wording."
     )
 
 

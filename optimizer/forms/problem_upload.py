@@ -42,7 +42,7 @@ class ProblemUploadForm(forms.Form):
     )  # fmt: skip
     team = forms.ModelChoiceField(
         Team.objects.none(), required=False, to_field_name="slug", label="Visible to",
-        empty_label="Everybody on this site", help_text="Runs of the team alone can use a team's problem.",
+        empty_label="Everybody on this site", help_text="Only runs of a team can use that team's problem.",
     )  # fmt: skip
     source = forms.CharField(
         label="PyTorch module", required=False, strip=False,

@@ -17,7 +17,11 @@ from optimizer.models import EvaluationState, EvaluationStatus, KernelParent, Me
 # Larger trees are limited to the newest kernels and the best path.
 MOST = 5_000
 
-_WORDS = {"faster": ("faster than", "good"), "slower": ("slower than", "warn"), "same": ("as fast as", "muted")}
+_WORDS = {
+    "faster": ("faster than", "good"),
+    "slower": ("slower than", "warn"),
+    "same": ("no difference shown from", "muted"),
+}
 
 
 class Node(NamedTuple):

@@ -88,9 +88,7 @@ class Tune(Strategy):
         """Say so where none of the kernels declares tunables: then the run measures them and ends."""
         if any(size_of(seed) > 1 for seed in seeds):
             return ""
-        return (
-            "No kernel to start from declares tunables: this strategy would only measure the reference, then end."
-        )
+        return "No starting kernel declares tunables: this strategy would only measure the reference, then end."
 
     def starts_from(self, history: History) -> str:
         """Name the measurements of the same parameters on other targets and in other versions."""

@@ -136,7 +136,7 @@ def test_a_shipped_recording_is_replayed_on_its_own_lineage_and_says_that_prompt
         bases = [question[one] for one in ("base", "node") if one in question]
         assert list(kernel.parent_links.filter(rank=0).values_list("parent__key", flat=True)) == bases
     notes = run.events.filter(type="run.note").values_list("payload__text", flat=True)
-    assert any("recorded answers were given to prompts that differ" in note for note in notes)
+    assert any("recorded answers belong to prompts that differ" in note for note in notes)
     call = LlmCall.objects.filter(run=run, transport__same_prompt=False).first()
     assert call is not None and run.created_by is not None
     client.force_login(run.created_by)
