@@ -98,8 +98,9 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
         for purpose in Purpose:
             for case in problem.cases(target.key, purpose):
                 if (purpose, case.name) not in found:
-                    row = {"case": case, "purpose": purpose, "work": problem.work(case)}
+                    row = {"case": case, "purpose": purpose, "work": problem.work(case), "targets": {}}
                     found[purpose, case.name] = row
+                found[purpose, case.name]["targets"] |= dict.fromkeys(case.targets)
     return sorted(found.values(), key=lambda row: list(Purpose).index(row["purpose"]))
 
 

@@ -200,9 +200,15 @@ def _described(bundle: ProblemBundle) -> Reading:
     for target in ("cpu", "gpu"):
         for purpose in Purpose:
             for case in problem.cases(target, purpose):
-                cases.setdefault((purpose, case.name), _shown(case, purpose))
+                known = cases.get((purpose, case.name))
+                cases[purpose, case.name] = _joined(known, case) if known else _shown(case, purpose)
     shown = tuple(cases.values())
     return Reading((), bundle, problem.title[:200], problem.description, _languages(problem), shown)
+
+
+def _joined(known: ShownCase, case: Case) -> ShownCase:
+    """Add the targets of a case that another kind of target has under the same name."""
+    return replace(known, targets=tuple(dict.fromkeys([*known.targets, *case.targets])))
 
 
 def _languages(problem: Problem) -> tuple[str, ...]:

@@ -192,6 +192,17 @@ def test_an_archive_of_our_own_format_is_previewed_with_its_cases() -> None:
     assert found.examination is not None and found.examination.footprint_bytes["1024x256"] == 2 << 20
 
 
+def test_a_problem_that_is_small_enough_for_a_cpu_names_both_kinds_of_targets_for_its_cases() -> None:
+    text = (
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+        "        return x.abs()\n\n\ndef get_inputs():\n    return [torch.randn(257, 31)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    found = inspect(Upload("small", "small.py", text.encode()))
+    assert not found.complaints and found.reading.cases
+    assert all(set(case.targets) == {"cpu", "gpu"} for case in found.reading.cases)
+
+
 GPU_MODE = {
     "double/task.yml": "description: Double it.\nlang: py\nfiles:\n  - {name: reference.py, source: reference.py}\n"
     "  - {name: submission.py, source: '@SUBMISSION@'}\ntests:\n  - {size: 64, seed: 1}\n"
