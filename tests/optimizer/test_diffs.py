@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -81,6 +83,14 @@ def test_every_line_of_a_replaced_block_is_shown_once_and_in_order(old: list[str
     rows = pair_lines(old, new)
     assert [i for i, _ in rows if i is not None] == list(range(len(old)))
     assert [j for _, j in rows if j is not None] == list(range(len(new)))
+
+
+@pytest.mark.parametrize("change", [lambda line: f"    {line}", lambda line: f"{line}\r"], ids=["indented", "CRLF"])
+def test_lines_that_stay_where_they_are_have_not_moved(change: Callable[[str], str]) -> None:
+    block = ["first = load(pointer, offset)", "second = first * scale + bias", "store(pointer, second, mask)"]
+    a = ["def kernel():", *block, "done()"]
+    b = ["def kernel():", "with no_grad():", *map(change, block), "done()"]
+    assert moved_lines(diff(a, b), a, b) == ({}, {})
 
 
 def test_a_block_moved_with_another_indentation_is_recognised_on_both_sides() -> None:
