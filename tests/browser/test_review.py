@@ -99,6 +99,7 @@ def test_a_thread_follows_into_the_third_generation_and_is_resolved_there_for_ev
     expect(others.locator("tr.said.new")).to_have_count(0)
     expect(others.locator("tr.said.old [data-state]")).to_have_text("Resolved")
     expect(mine.locator("[data-state]")).to_have_text("Resolved")
+    expect(mine.locator(".thread footer > form button")).to_have_text("Reopen")
 
 
 def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_lineage(visit: Visit, run: Run) -> None:

@@ -186,3 +186,9 @@ def test_constants_of_a_triton_kernel_are_figures_of_their_own_with_their_change
     assert (rows["BLOCK"].value, rows["BLOCK"].change) == (128, 64)
     assert (rows["num warps"].value, rows["num warps"].change) == (4, None)
     assert "constants" not in rows
+
+
+def test_vector_instructions_have_a_row_for_each_width() -> None:
+    built = report(KernelResources("k", extra={"vector_instructions": {"128": 162, "256": 341}, "waves": 4}))
+    rows = {row.label: row.values[0].value for row in resource_rows(built, None)}
+    assert rows == {"vector instructions 128": 162, "vector instructions 256": 341, "waves": 4}

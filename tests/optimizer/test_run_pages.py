@@ -231,12 +231,20 @@ def test_actions_are_offered_only_to_those_who_may_use_them(pages: Client, clien
     assert stop not in text_of(client, "run_page", run.pk)
 
 
-def test_stop_asks_before_it_stops(pages: Client, team: Team) -> None:
-    run = make_run(team)
+@pytest.mark.parametrize(
+    ("strategy", "step", "end", "question"),
+    [("sampling", "run_stop", "Stop the run<", "Stop this run?"),
+     ("external", "run_finish", "Finish the run<", "Finish this run now?")],
+)  # fmt: skip
+def test_stop_and_finish_ask_before_the_run_ends(
+    pages: Client, team: Team, strategy: str, step: str, end: str, question: str
+) -> None:
+    run = make_run(team, strategy=strategy)
     drive(run, rounds=1)
     page = text_of(pages, "run_page", run.pk)
-    box = page[page.index('class="menu confirm"') : page.index("Stop the run<")]
-    assert "<summary" in box and "Stop this run?" in box and reverse("run_stop", args=[run.pk]) in box
+    before = page[: page.index(end)]
+    box = before[before.rindex('class="menu confirm"') :]
+    assert "<summary" in box and question in box and reverse(step, args=[run.pk]) in box
 
 
 def test_every_page_of_a_run_has_its_head_and_marks_its_tab(pages: Client, team: Team) -> None:
