@@ -70,7 +70,7 @@ def test_a_call_lost_in_the_middle_says_that_its_cost_is_uncertain(pages: Client
     lost = make_call(run, state=CallState.UNCERTAIN, answer=None, answer_text="", cost_usd=None, prompt_tokens=None)
     again = make_call(run, attempt=2)
     said = page(pages, lost)
-    assert "tokens may have been charged" in said and f"/calls/{again.pk}/" in said
+    assert "Tokens may have been charged" in said and f"/calls/{again.pk}/" in said
 
 
 def test_an_unknown_price_is_shown_as_unknown_and_a_recorded_answer_as_free(pages: Client, run: Run) -> None:

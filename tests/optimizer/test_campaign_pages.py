@@ -462,7 +462,7 @@ def test_the_command_starts_and_reports_a_campaign(level: Path, capsys: pytest.C
 
 def test_the_recorded_agents_in_the_documentation_can_be_started() -> None:
     call_command("campaign", "suite", "shipped", "--no-trace", stdout=StringIO())
-    text = (Path(__file__).parents[2] / "docs" / "campaigns.md").read_text().partition("Recorded agents")[2]
+    text = (Path(__file__).parents[2] / "docs" / "campaigns.md").read_text().partition("Recordings can be used")[2]
     command = shlex.split(text.partition("manage.py ")[2].partition("\n\n")[0])
     call_command(*command)
     configuration = Campaign.objects.latest("pk").configurations.get()

@@ -179,7 +179,7 @@ def test_an_address_that_is_no_such_api_is_refused_with_a_hint_and_not_asked_for
     server: LlmServer, api: str, body: str
 ) -> None:
     server.script(Reply(body=body, headers={"Content-Type": "text/html"} if "<" in body else {}))
-    with pytest.raises(ProviderRefusedError, match="look at the address") as caught:
+    with pytest.raises(ProviderRefusedError, match="check the address") as caught:
         ask(server, api=api)
     assert not caught.value.maybe_spent, "nobody was paid for a page"
 

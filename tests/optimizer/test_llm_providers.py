@@ -336,7 +336,7 @@ def test_vendors_with_list_prices_offer_their_models() -> None:
             Reply(body="<html>hello</html>", headers={"Content-Type": "text/html"}),
             False,
             False,
-            "look at the address",
+            "check the address",
         ),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_kernels_page_shows_both_times_what_a_case_is_judged_by_and_why(pages:
         "62 % of the measured ceiling",
     ):
         assert words in page
-    assert "enqueues more launches than the device&#x27;s queue holds" in page
+    assert "enqueues more launches per call than the device&#x27;s queue holds" in page
     assert "Limited by the host&#x27;s launches; device time alone would hide this." in page
     assert (
         "This machine was noisy when its noise floor was measured (1.09): small speedups cannot be shown." in page
