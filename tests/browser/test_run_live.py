@@ -145,7 +145,7 @@ def test_pause_resume_and_stop_from_the_page(visit: Visit, team: Team) -> None:
         ("Stop the run", RunState.STOPPING),
     ):
         if button == "Stop the run":
-            page.locator("#run-actions summary").click()
+            page.locator("#run-actions summary", has_text="Stop").click()
         page.get_by_role("button", name=button).click()
         expect(page.locator("#run-state .badge")).to_have_text(state.label)
         run.refresh_from_db()
