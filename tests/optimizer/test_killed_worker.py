@@ -105,7 +105,8 @@ def test_a_bench_worker_killed_in_the_middle_of_a_job_costs_one_attempt_and_noth
         with_spec(job, replace(spec_of(job), effort=Effort.QUICK), run.problem_version_id).save()
     assert Job.objects.count() == 2
     worker = start_worker()
-    wait_for(lambda: sweep() and Evaluation.objects.exclude(stage="").filter(job__state=JobState.RUNNING).exists())
+    under_way = Evaluation.objects.exclude(stage="").filter(job__state=JobState.RUNNING)
+    wait_for(lambda: sweep() and under_way.exists() and len(family(worker.pid)) > 2)
 
     victim = Job.objects.get(state=JobState.RUNNING)
     lost = family(worker.pid)
