@@ -13,7 +13,7 @@ from optimizer.events.record import record
 from optimizer.models import Comment, CommentEdit, Run, Thread, ThreadState, User
 from optimizer.runs.locking import lock_run
 
-WORDS = {ThreadState.OPEN: "reopened", ThreadState.RESOLVED: "resolved", ThreadState.DROPPED: "dropped"}
+THREAD_WORDS = {ThreadState.OPEN: "reopened", ThreadState.RESOLVED: "resolved", ThreadState.DROPPED: "dropped"}
 
 
 def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:
@@ -74,7 +74,7 @@ def _check_change(thread: Thread, state: ThreadState) -> None:
         raise ValidationError("This thread is a draft. Publish or delete it.")
     if thread.state == state:
         by = f", by {thread.state_by}" if thread.state_by else ""
-        words = "open" if state == ThreadState.OPEN else f"{WORDS[state]} already{by}"
+        words = "open" if state == ThreadState.OPEN else f"{THREAD_WORDS[state]} already{by}"
         raise ValidationError(f"This thread is {words}.")
 
 

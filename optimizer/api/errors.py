@@ -16,6 +16,7 @@ from ninja.errors import ValidationError as RequestError
 
 from optimizer.api.throttle import TooManyRequestsError
 from optimizer.models.run import RunTransitionError
+from optimizer.text.complaints import complaint_of
 
 
 class Refusal(Schema):
@@ -37,11 +38,12 @@ def answer_errors(api: NinjaAPI) -> None:
 
     @api.exception_handler(RequestError)
     def malformed(request: HttpRequest, error: RequestError) -> HttpResponse:
+        complaints = [complaint_of(_field_of(one["loc"]), one["msg"]) for one in error.errors]
         fields: dict[str, list[str]] = defaultdict(list)
-        for one in error.errors:
-            fields[_field_of(one["loc"])].append(one["msg"])
-        detail = "; ".join(f"{name}: {', '.join(said)}" for name, said in fields.items())
-        return api.create_response(request, {"detail": detail, "fields": fields}, status=422)
+        for complaint in complaints:
+            fields[complaint.place].append(complaint.words)
+        body = {"detail": "; ".join(map(str, complaints)), "fields": fields}
+        return api.create_response(request, body, status=422)
 
     @api.exception_handler(HttpError)
     def not_answered(request: HttpRequest, error: HttpError) -> HttpResponse:
@@ -71,7 +73,6 @@ def answer_errors(api: NinjaAPI) -> None:
         return api.create_response(request, {"detail": detail}, status=422)
 
 
-def _field_of(place: Sequence[str | int]) -> str:
-    """Return the name of a field from where Ninja found a fault: first the part of the request, then its parameter."""
-    is_body = place[:1] == ("body",)
-    return ".".join(map(str, place[2 if is_body else 1 :])) or str(place[0])
+def _field_of(path: Sequence[str | int]) -> Sequence[str | int]:
+    """Drop the part of the request from a path of Ninja's, and for a body the parameter that it is bound to."""
+    return path[2 if path[0] == "body" else 1 :] or path[:1]

@@ -70,7 +70,7 @@ class Kernel(models.Model):
         "self", through="KernelParent", symmetrical=False, related_name="children"
     )
 
-    # what `optimizer.queries.headline` gives a kernel for its pages
+    # set by `optimizer.queries.headline.show_stated`, for pages
     against_parent: models.Model | None
 
     objects = KernelQuerySet.as_manager()

@@ -32,24 +32,24 @@ def stated_among(run: Run, evaluations: Sequence[Evaluation]) -> Evaluation | No
 
 
 def show_stated(run: Run, kernels: Iterable[Kernel]) -> list[Kernel]:
-    """Give each kernel the evaluation that states it in place of its first one. One query.
-
-    A confirmation is timed in turns with another finalist, so `against_parent` is the first evaluation there.
-    """
+    """Give each kernel the evaluation that states it in place of its first one, and `against_parent`. One query."""
     shown = list(kernels)
     by_kernel = defaultdict(list)
     for one in Evaluation.objects.filter(kernel__in=shown, first_of=None).defer("result").order_by("pk"):
         by_kernel[one.kernel_id].append(one)
     for kernel in shown:
-        first = kernel.against_parent = getattr(kernel, "evaluation", None)
-        if (stated := stated_among(run, by_kernel[kernel.pk])) is not None:
+        first, stated = getattr(kernel, "evaluation", None), stated_among(run, by_kernel[kernel.pk])
+        kernel.against_parent = against_parent(stated or first, first)
+        if stated is not None:
             kernel.evaluation = stated
-            kernel.against_parent = against_parent(stated, first)
     return shown
 
 
 def against_parent(shown: Evaluation | None, first: Evaluation | None) -> Evaluation | None:
-    """Return the evaluation that compares a kernel with its parent, where `shown` states the kernel."""
+    """Return the evaluation that compares a kernel with its parent, for a page that shows its evaluation `shown`.
+
+    A confirmation is timed against another finalist, so the first evaluation takes its place.
+    """
     return first if shown and shown.effort == Effort.CONFIRM and first else shown
 
 

@@ -59,11 +59,11 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
 def _more(kernel: KernelResources) -> dict[str, Any]:
     """Return what else is known of a kernel, one figure a row: constants of Triton, widths of vectors."""
     found: dict[str, Any] = {}
-    for name, value in kernel.extra.items():
+    # Constants come first: another figure of the same name replaces one.
+    for name, value in sorted(kernel.extra.items(), key=lambda item: item[0] != "constants"):
         within = "" if name == "constants" else f"{name} "
-        found |= (
-            {f"{within}{key}": one for key, one in value.items()} if isinstance(value, Mapping) else {name: value}
-        )
+        several = isinstance(value, Mapping)
+        found |= {f"{within}{key}": one for key, one in value.items()} if several else {name: value}
     return found
 
 

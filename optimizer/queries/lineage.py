@@ -20,7 +20,7 @@ MOST = 5_000
 _WORDS = {
     "faster": ("faster than", "good"),
     "slower": ("slower than", "warn"),
-    "same": ("no difference shown from", "muted"),
+    "same": ("not measurably different from", "muted"),
 }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from optimizer.models import CallState, EvaluationState, JobState, LlmCall, Run, RunState
+from optimizer.models import CallState, JobState, LlmCall, Run, RunState
+from optimizer.models.choices import OPEN_EVALUATION_STATES
 from optimizer.models.job import TURN
 from optimizer.queries.jobs import jobs_of, place_of
 from optimizer.queries.outcomes import waiting_for_another_run
 from optimizer.queries.runners import live_runners
-from optimizer.search.external import External
+from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 
 Need = Literal["answer", "runner", "resume", "nothing"]
@@ -27,7 +28,7 @@ class RunStatus:
 
 
 def status_of(run: Run) -> RunStatus:
-    """Return what the run is doing, with at most seven short queries."""
+    """Return what the run is doing, with at most eight short queries."""
     state = RunState(run.state)
     if state.is_terminal:
         return RunStatus(run.stop_reason or f"{state.label}.")
@@ -61,10 +62,11 @@ def _waiting_for_people(run: Run) -> RunStatus | None:
 
 
 def _waiting_for_kernels(run: Run) -> RunStatus | None:
-    """Say that an external optimiser has to submit: nothing that it sent is being measured."""
-    if run.strategy != External.name or run.finish_reason or run.state != RunState.RUNNING:
+    """Say that the run waits for a submission from outside, unless one is being measured."""
+    strategy = STRATEGIES.get(run.strategy)  # a run of an older version may have one that no longer exists
+    if strategy is None or not strategy.waits_outside or run.finish_reason or run.state != RunState.RUNNING:
         return None
-    if run.kernels.filter(evaluation__state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING]).exists():
+    if run.kernels.filter(evaluation__state__in=OPEN_EVALUATION_STATES).exists():
         return None
     return RunStatus("Waiting for the next submission.", "live")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -30,9 +31,14 @@ class Complaint:
 def complaints_of(error: ValidationError) -> list[Complaint]:
     """Return what an error says, without the values, which may be long, hostile or a key in the wrong field."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
-    return [Complaint(_place(one["loc"]), one["msg"].removeprefix(_VALIDATOR)) for one in faults]
+    return [complaint_of(one["loc"], one["msg"]) for one in faults]
 
 
-def _place(path: tuple[int | str, ...]) -> str:
+def complaint_of(path: Sequence[int | str], message: str) -> Complaint:
+    """Return what pydantic says of the field at `path`."""
+    return Complaint(_place(path), message.removeprefix(_VALIDATOR))
+
+
+def _place(path: Sequence[int | str]) -> str:
     place = ".".join(map(str, path))
     return place if len(place) <= MOST_PLACE else f"{place[:MOST_PLACE]}…"

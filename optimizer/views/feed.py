@@ -9,8 +9,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from optimizer.actions.thread import THREAD_WORDS
 from optimizer.events import payloads
-from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState, ToolState
+from optimizer.models import (
+    CallState,
+    EvaluationStatus,
+    ReviewVerdict,
+    Run,
+    RunEvent,
+    RunState,
+    ThreadState,
+    ToolState,
+)
 
 SHOWN = 60
 # Filters of the feed; css/run.css defines which groups each shows.
@@ -137,7 +147,6 @@ def _reviewed(event: payloads.ReviewPublished) -> tuple[str, str]:
     return f"{event.by}: {verdict.label.lower()}{', ' + said if event.comments else ''}", verdict.tone
 
 
-_THREAD_WORDS = {"open": "reopened", "resolved": "resolved", "dropped": "dropped"}
 WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.RunStateChanged: _state,
     payloads.RunNoted: lambda event: (event.text, event.tone),
@@ -161,7 +170,7 @@ WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.ToolEnded: _tool_ended,
     payloads.FindingAdded: lambda event: (f"Learnt: {event.text}", "live"),
     payloads.ReviewPublished: _reviewed,
-    payloads.ThreadChanged: lambda event: (f"{event.by}: thread {_THREAD_WORDS[event.state]}", "muted"),
+    payloads.ThreadChanged: lambda event: (f"{event.by}: thread {THREAD_WORDS[ThreadState(event.state)]}", "muted"),
     payloads.CommentEdited: lambda event: (f"{event.by} edited a comment", "muted"),
     payloads.GuidanceGiven: lambda event: (f"Guidance by {event.by}: {event.text}", "live"),
     payloads.GuidanceWithdrawn: lambda event: (f"{event.by} withdrew guidance", "muted"),

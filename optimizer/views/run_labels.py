@@ -18,7 +18,7 @@ from optimizer.views.signed_in import user_of
 
 
 def labels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
-    """Return what the page needs to edit tags and notes: those of the run, or once what was refused before."""
+    """Return what the page needs to edit tags and notes. Input that was refused is shown once more."""
     typed = request.session.pop(_typed_key(run), None) or {"tags": ", ".join(run.tags), "notes": run.notes}
     may_operate = offers(user_of(request), run, "operate")
     return {"labels": typed, "may_operate": may_operate, "most_tags": MAX_TAGS, "notes_chars": NOTES_CHARS}
@@ -34,7 +34,7 @@ def run_labels(request: HttpRequest, run_id: int) -> HttpResponse:
         do_label_run(run, check_tags(tags), notes)
     except ValidationError as refusal:
         messages.error(request, " ".join(refusal.messages))
-        request.session[_typed_key(run)] = {"tags": tags, "notes": notes[: 2 * NOTES_CHARS]}
+        request.session[_typed_key(run)] = {"tags": tags[:NOTES_CHARS], "notes": notes[: 2 * NOTES_CHARS]}
     return redirect("run_page", run_id=run.pk)
 
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from runners.backends.base import BuildRequest
@@ -125,7 +126,7 @@ def moved_library(made: Path, library: Path, symbol: str) -> str | None:
 
 
 def exports(library: bytes, symbol: str) -> bool:
-    """Return whether a 64-bit little-endian ELF library defines `symbol` for others; False if it cannot be read.
+    """Return whether a 64-bit little-endian ELF library exports `symbol`; False if the file cannot be parsed.
 
     Source: "Executable and Linking Format (ELF) Specification" 1.2, sections "Section Header" and "Symbol Table", with
     the structures of 64-bit files as in `elf.h`.
@@ -138,15 +139,14 @@ def exports(library: bytes, symbol: str) -> bool:
 
 
 def _exported_names(library: bytes) -> Iterator[int]:
-    """Yield where the name of each symbol begins that the library defines for others."""
+    """Yield the offset of the name of each exported symbol, from the first table of dynamic symbols."""
     if library[:6] != b"\x7fELF\x02\x01":
         return
     table, size, count = _at(library, "<Q", 0x28)[0], *_at(library, "<HH", 0x3A)
     # Of each section: type, offset, length and the number of the section with its names.
     sections = [_at(library, "<4xI16xQQI", table + number * size) for number in range(count)]
-    for kind, offset, length, linked in sections:
-        if kind != _DYNAMIC_SYMBOLS:
-            continue
+    # A library has one such table. A hostile file may have thousands, all in the same place.
+    for _, offset, length, linked in islice((one for one in sections if one[0] == _DYNAMIC_SYMBOLS), 1):
         for at in range(offset, min(offset + length, len(library)), _SYMBOL_BYTES):
             name, section = _at(library, "<I2xH", at)
             if section != _UNDEFINED:

@@ -164,13 +164,15 @@ def _shape(call: ast.Call, tree: ast.Module, names: dict[str, int]) -> list[int]
         for n in tree.body
         if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
     }
-    nodes: list[ast.expr] = []
+    listed: list[ast.expr] = []
+    single: list[ast.expr] = []
     for argument in [*call.args, *(k.value for k in call.keywords if k.arg == "size")]:
         node = argument.value if isinstance(argument, ast.Starred) else argument
         if isinstance(node, ast.Name) and node.id not in names:
             node = constants.get(node.id, node)
-        nodes.append(node)
+        if isinstance(node, ast.Tuple | ast.List):
+            (single if isinstance(argument, ast.Starred) else listed).extend(node.elts)
+        else:
+            single.append(node)
     # Beside a shape that is a sequence, numbers are contents: the bounds of `randint`, the value of `full`.
-    listed = [node for node in nodes if isinstance(node, ast.Tuple | ast.List)]
-    items = [item for node in listed for item in node.elts] if listed else nodes
-    return [n for item in items if (n := _number(item, names)) is not None and n > 0]
+    return [n for item in listed or single if (n := _number(item, names)) is not None and n > 0]

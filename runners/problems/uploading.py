@@ -207,7 +207,7 @@ def _described(bundle: ProblemBundle) -> Reading:
 
 
 def _joined(known: ShownCase, case: Case) -> ShownCase:
-    """Add the targets of a case that another kind of target has under the same name."""
+    """Return the known case with the targets of another of the same name added."""
     return replace(known, targets=tuple(dict.fromkeys([*known.targets, *case.targets])))
 
 

@@ -33,8 +33,8 @@
 
   // What can be done with a thread depends on its state. A reply that is being typed stays as it is.
   async function renew(id) {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (!answer.ok) return;
+    const answer = await fetch(location.href).catch(() => null);
+    if (!answer?.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const moves = (where) => [...(where.getElementById(id)?.querySelectorAll("footer > form") ?? [])];
     const [old, fresh] = [moves(document), moves(page)];

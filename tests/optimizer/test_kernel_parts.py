@@ -192,3 +192,9 @@ def test_vector_instructions_have_a_row_for_each_width() -> None:
     built = report(KernelResources("k", extra={"vector_instructions": {"128": 162, "256": 341}, "waves": 4}))
     rows = {row.label: row.values[0].value for row in resource_rows(built, None)}
     assert rows == {"vector instructions 128": 162, "vector instructions 256": 341, "waves": 4}
+
+
+def test_a_figure_replaces_a_constant_of_the_same_name_in_any_order() -> None:
+    extra = {"num_warps": 8, "constants": {"num_warps": 4}}
+    built = report(KernelResources("k", extra=extra))
+    assert [row.values[0].value for row in resource_rows(built, None)] == [8]

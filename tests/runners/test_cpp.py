@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -218,8 +219,17 @@ def test_a_library_exports_what_it_defines_for_others(tmp_path: Path) -> None:
     assert not any(exports(library, name) for name in ("mangled_kernel", "kept_kernel", "elsewhere_kernel", "kern"))
 
 
-def test_a_file_that_is_no_library_or_is_cut_off_exports_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_library_or_is_cut_off_exports_nothing() -> None:
     whole = Path(sys.executable).resolve().read_bytes()
     heads = [whole[:100], whole[: len(whole) // 2], b"\x7fELF\x02\x01" + b"\xff" * 200]
     for broken in (b"", b"\x7fELF", b"!<arch>", *heads):
         assert not exports(broken, "PyObject_Repr") and not exports(broken, "")
+
+
+def test_only_the_first_table_of_symbols_is_searched_in_a_file_that_claims_thousands() -> None:
+    empty = struct.pack("<II16xQQI12x", 0, 11, 0, 1 << 40, 0)
+    count = 60_000
+    head = b"\x7fELF\x02\x01".ljust(0x28, b"\0") + struct.pack("<Q", 0x40)
+    file = head.ljust(0x3A, b"\0") + struct.pack("<HH", 64, count) + b"\0\0"
+    file = file.ljust(0x40, b"\0") + empty.ljust(64, b"\0") * count
+    assert not exports(file, "kernel"), "all tables together would take hours"

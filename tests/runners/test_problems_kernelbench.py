@@ -116,6 +116,15 @@ def test_bounds_of_random_integers_and_fill_values_are_no_extents(tmp_path: Path
     assert estimate(tree, {"V": 50000, "B": 37, "L": 53}).elements == 4 * 37 * 53
 
 
+@pytest.mark.parametrize(
+    "call", ["randn(*SHAPE, 7)", "randn(3, *REST)", "rand(SHAPE)", "ones(size=SHAPE)", "rand(3, 5)"]
+)
+def test_extents_of_a_shape_that_is_spread_or_named_count(call: str) -> None:
+    tree = ast.parse(f"SHAPE = (3, 5)\nREST = (5, 7)\ndef get_inputs():\n    return [torch.{call}]\n")
+    sevens = 7 if "7" in call or "REST" in call else 1
+    assert estimate(tree, {}).elements == 3 * 5 * sevens
+
+
 def test_groups_kernels_and_strides_are_not_reduced(tmp_path: Path) -> None:
     path = tmp_path / "3_Conv.py"
     path.write_text(LINEAR + "\nkernel_size = 31\nstride = 33\nnum_groups = 64\n")
